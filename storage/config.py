@@ -90,6 +90,10 @@ class LogConfig:
     unclean_leader_election_enable: bool = False
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     leader_replication_throttled_replicas: tuple[str, ...] = ()
+    verify_transactions: bool = False
+    """Whether the first batch of a transaction needs a guard from `Log.start_verification` (KIP-890); a setting of the
+    broker, not of the topic.
+    """
 
     # Derived values that the append path needs for every batch.
     is_compacted: bool = field(init=False, repr=False, compare=False)

@@ -16,16 +16,13 @@ from protocol.records.batch import (
     CONTROL_FLAG,
     TRANSACTIONAL_FLAG,
     BatchHeader,
-    parse_header,
     patch,
 )
-from protocol.records.errors import MalformedBatch
 from storage.config import LogConfig
 from storage.directories.checkpoints import PARTITION_METADATA_FILE, LeaderEpochEntry, read_topic_id
 from storage.directories.directory_names import parse_directory_name
 from storage.epochs import EpochAndOffset
 from storage.errors import (
-    CorruptBatch,
     CorruptCheckpoint,
     InvalidRecords,
     LogDirFailure,
@@ -89,8 +86,6 @@ class Log(LocalLog):
         super().__init__(fs, directory, config, loaded, now_ms=now_ms, jitter=jitter)
         self._before_truncation = before_truncation
         self._verifications = Verifications()
-        self.verify_transactions = False
-        """Whether the first batch of a client's transaction needs a guard from `start_verification` (KIP-890)."""
         self.high_watermark = max(loaded.log_start_offset, loaded.segments.first.base_offset)
         self.highest_remote_offset = NO_REMOTE_OFFSET
         """The last offset of this log's history that remote storage holds durably. Set by the owner; not persisted."""
@@ -213,7 +208,7 @@ class Log(LocalLog):
             return None
         if not header.attributes & CONTROL_FLAG:
             duplicate = self.producers.check(header, origin)
-            if duplicate is None and origin is Origin.CLIENT and self._begins_transaction(header):
+            if duplicate is None and self._begins_transaction(header):
                 self._verifications.check(header, guard)
             return duplicate
         marker = marker_of(header, admitted.batch)
@@ -223,19 +218,18 @@ class Log(LocalLog):
 
     def _begins_transaction(self, header: BatchHeader) -> bool:
         """Whether the coordinator must verify the transaction first (transaction.partition.verification.enable)."""
-        if not self.verify_transactions or not header.is_transactional:
+        if not self.config.verify_transactions or not header.is_transactional:
             return False
         return not self.producers.has_open_transaction(header.producer_id, header.producer_epoch)
 
-    def start_verification(self, batch: Buffer) -> Guard | None:
-        """Return the guard for the append of a client's transactional batch after the coordinator confirmed the
-        transaction; None if no verification is needed. Raises CorruptBatch.
+    def start_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Guard | None:
+        """Return the guard for the append of a transaction's first batch after the coordinator confirmed the
+        transaction; None if it is open. Raises InvalidRecords for an outdated producer epoch.
         """
-        try:
-            header = parse_header(batch)
-        except MalformedBatch as error:
-            raise CorruptBatch(str(error)) from error
-        return self._verifications.start(header) if self._begins_transaction(header) else None
+        self.producers.check_epoch(producer_id, epoch)
+        if self.producers.has_open_transaction(producer_id, epoch):
+            return None
+        return self._verifications.start(producer_id, epoch, sequence, now_ms)
 
     def _duplicate(self, known: CachedBatch) -> AppendInfo:
         return AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True, False)
@@ -371,6 +365,7 @@ class Log(LocalLog):
         expired = self.producers.expire(now_ms, expiration_ms)
         for producer_id in expired:
             self._verifications.end(producer_id)
+        self._verifications.expire(now_ms, expiration_ms)
         return len(expired)
 
     # -- truncation ----------------------------------------------------------------------------------------------------

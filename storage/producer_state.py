@@ -140,10 +140,10 @@ class ProducerState:
             duplicate = entry.find_duplicate(header)
             if duplicate is not None:
                 return duplicate
-            _check_epoch(entry, header)
+            _check_epoch(entry, header.producer_epoch)
             _check_sequence(entry, header)
         else:
-            _check_epoch(entry, header)
+            _check_epoch(entry, header.producer_epoch)
         if entry.transaction_start >= 0 and not header.is_transactional:
             raise InvalidRecords(
                 Rejection.INVALID_TXN_STATE,
@@ -156,12 +156,18 @@ class ProducerState:
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return
-        _check_epoch(entry, header)
+        _check_epoch(entry, header.producer_epoch)
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise InvalidRecords(
                 Rejection.TRANSACTION_COORDINATOR_FENCED,
                 f"coordinator epoch {marker.coordinator_epoch} is below {entry.coordinator_epoch}, the latest one",
             )
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raise InvalidRecords if a later epoch of the producer has written."""
+        entry = self.entries.get(producer_id)
+        if entry is not None:
+            _check_epoch(entry, epoch)
 
     def check_raised_epoch(self, producer_id: int, epoch: int) -> None:
         """Raise InvalidRecords if a marker of transaction version 2 does not raise the epoch of an open transaction.
@@ -243,6 +249,11 @@ class ProducerState:
         entry = self.entries.get(producer_id)
         return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
 
+    def has_late_transaction(self, now_ms: int, limit_ms: int) -> bool:
+        """Whether the oldest open transaction had its last batch more than `limit_ms` ago."""
+        oldest = next(iter(self._open.values()), None)
+        return oldest is not None and now_ms - self.entries[oldest].last_timestamp > limit_ms
+
     @property
     def open_transactions(self) -> dict[int, int]:
         """First offset -> producer id, the oldest first."""
@@ -282,11 +293,11 @@ class ProducerState:
         return state
 
 
-def _check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
-    if header.producer_epoch < entry.epoch:
+def _check_epoch(entry: ProducerEntry, epoch: int) -> None:
+    if epoch < entry.epoch:
         raise InvalidRecords(
             Rejection.INVALID_PRODUCER_EPOCH,
-            f"epoch {header.producer_epoch} of producer {entry.producer_id} is below {entry.epoch}, the latest one",
+            f"epoch {epoch} of producer {entry.producer_id} is below {entry.epoch}, the latest one",
         )
 
 

@@ -21,6 +21,7 @@ class _Entry:
     guard: Guard
     lowest_sequence: int
     epoch: int
+    started_ms: int
 
 
 class Verifications:
@@ -30,16 +31,24 @@ class Verifications:
         self._entries: dict[int, _Entry] = {}
         self._guards = count(1)
 
-    def start(self, header: BatchHeader) -> Guard:
-        """Return the guard that the append of this batch must present."""
-        entry = self._entries.get(header.producer_id)
+    def start(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Guard:
+        """Return the guard that the append of a batch with this base sequence must present.
+
+        Raises InvalidRecords INVALID_PRODUCER_EPOCH below the epoch of another batch that waits.
+        """
+        entry = self._entries.get(producer_id)
         if entry is None:
-            entry = _Entry(Guard(next(self._guards)), header.base_sequence, header.producer_epoch)
-            self._entries[header.producer_id] = entry
-        elif header.producer_epoch > entry.epoch:
-            entry.epoch, entry.lowest_sequence = header.producer_epoch, header.base_sequence
-        elif header.producer_epoch == entry.epoch and header.base_sequence < entry.lowest_sequence:
-            entry.lowest_sequence = header.base_sequence
+            entry = self._entries[producer_id] = _Entry(Guard(next(self._guards)), sequence, epoch, now_ms)
+            return entry.guard
+        if epoch < entry.epoch:
+            raise InvalidRecords(
+                Rejection.INVALID_PRODUCER_EPOCH, f"epoch {epoch} of producer {producer_id} is below {entry.epoch}"
+            )
+        entry.started_ms = now_ms
+        if epoch > entry.epoch:
+            entry.epoch, entry.lowest_sequence = epoch, sequence
+        elif sequence < entry.lowest_sequence:
+            entry.lowest_sequence = sequence
         return entry.guard
 
     def check(self, header: BatchHeader, guard: Guard | None) -> None:
@@ -60,3 +69,8 @@ class Verifications:
     def end(self, producer_id: int) -> None:
         """Drop the entry after an append of a transactional batch or marker, or after the producer expired."""
         self._entries.pop(producer_id, None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Drop entries whose batch was never appended."""
+        for producer_id in [id for id, entry in self._entries.items() if now_ms - entry.started_ms >= expiration_ms]:
+            del self._entries[producer_id]

@@ -1,16 +1,17 @@
 """Produce (key 0), versions 3-13: append batches to the partitions that this broker leads.
 
-7+ zstd; 8+ record errors; 10+ hints to the current leader (KIP-951); 13 topics by id (KIP-516). 11 and 12 differ only
-for transactions.
+7+ zstd; 8+ record errors; 10+ hints to the current leader (KIP-951); 11+ TRANSACTION_ABORTABLE; 12+ adds partitions to
+the transaction (KIP-890); 13 topics by id (KIP-516).
 
 Checks run in Kafka's order, which decides the error of a request with several: permission for transactions, the topic,
 the framing of the batch, `acks`, internal topics, the partition, its in-sync replicas, and then the checks of the log.
 Each partition has its own result; one invalid batch affects no other.
 
-Known gap: transactions. No transactional id exists on this broker, so a transactional batch is answered with
-INVALID_TXN_STATE.
+The coordinator of a transaction confirms its partitions before their first batches are appended; the request waits for
+that (`serving/produced_transaction.py`).
 
-The path without waiting (acks 0 or 1, or all replicas have the batch already) is plain calls: no task, no future.
+The path without waiting (no new transaction; acks 0 or 1, or all replicas have the batch already) is plain calls: no
+task, no future.
 """
 
 from collections.abc import Awaitable
@@ -19,9 +20,11 @@ from broker.api.serving.acknowledgements import Acknowledgements, AppendedBatch
 from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
 from broker.api.serving.produced_batch import Unframeable, is_transactional, only_batch
+from broker.api.serving.produced_transaction import ProducedTransaction, Unverified, transactional_batch
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_internal
 from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
+from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.partition import HostedTopic, Partition, RecordsRefused
 from broker.runtime.partitions.registry import Partitions
@@ -51,20 +54,35 @@ _NO_LEADER = LeaderIdAndEpoch()  # shared by all responses that name no leader; 
 class ProduceHandler:
     """Answers Produce."""
 
-    def __init__(self, partitions: Partitions, runtime: Runtime) -> None:
+    def __init__(self, partitions: Partitions, runtime: Runtime, verifier: TransactionVerifier) -> None:
         self._partitions = partitions
+        self._runtime = runtime
         self._deadlines = runtime.deadlines
         self._loop = runtime.loop
+        self._verifier = verifier
 
     def __call__(
         self, request: ProduceRequest, context: RequestContext
-    ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
         """Append the batches, and respond when `acks` is fulfilled.
 
         Raises CloseConnection if any partition of a produce with acks=0 fails, because there is no response.
         """
         produce = _Produce(request, context, self._partitions)
+        if request.transactional_id is not None:
+            produce.begin_transaction(request.transactional_id, self._runtime.clock.now_ms())
+            if produce.transaction is not None and produce.transaction.needs_verification:
+                return self._append_verified(produce, produce.transaction)
+        return self._append(produce)
+
+    async def _append_verified(self, produce: "_Produce", transaction: ProducedTransaction) -> ProduceResponse | None:
+        await transaction.verify(self._verifier)
+        response = self._append(produce)
+        return response if response is None or isinstance(response, ProduceResponse) else await response
+
+    def _append(self, produce: "_Produce") -> ProduceResponse | Awaitable[ProduceResponse] | None:
         produce.append_all()
+        request = produce.request
         if request.acks == 0:
             if produce.has_failed:
                 raise CloseConnection("a produce with acks=0 failed, and the protocol has no response to it")
@@ -72,7 +90,7 @@ class ProduceHandler:
         if not produce.waiting:
             return produce.answer()
         produce.release_records()
-        context.effects_applied()
+        produce.context.effects_applied()
         pending = Acknowledgements(produce.waiting, request.acks, self._loop, fail=produce.fail, answer=produce.answer)
         pending.start(self._deadlines, request.timeout_ms)
         return pending.future
@@ -81,30 +99,58 @@ class ProduceHandler:
 class _Produce:
     """One request on its way through the partitions, with its response."""
 
-    __slots__ = ("_acks", "_context", "_partitions", "_request", "_version", "has_failed", "response", "waiting")
+    __slots__ = (
+        "_acks",
+        "_partitions",
+        "_refusal",
+        "_version",
+        "context",
+        "has_failed",
+        "request",
+        "response",
+        "transaction",
+        "waiting",
+    )
 
     def __init__(self, request: ProduceRequest, context: RequestContext, partitions: Partitions) -> None:
-        self._request = request
-        self._context = context
+        self.request = request
+        self.context = context
         self._partitions = partitions
         self._acks = request.acks
         self._version = context.api_version
         self.response = ProduceResponse()
         self.has_failed = False
         self.waiting: list[AppendedBatch[PartitionProduceResponse]] = []
+        self.transaction: ProducedTransaction | None = None
+        self._refusal = self._request_error()
 
     def append_all(self) -> None:
         """Append all batches. Batches that disks or replicas have yet to confirm are in `waiting`."""
-        refusal = self._request_error()
-        for topic in self._request.topic_data:
+        refusal = self._refusal
+        for topic in self.request.topic_data:
             hosted = self._hosted(topic)
             entries = [self._append_or_fail(topic, hosted, data, refusal) for data in topic.partition_data]
             if entries:
                 self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
 
+    def begin_transaction(self, transactional_id: str, now_ms: int) -> None:
+        """Collect the transactional batches into `transaction`; batches of several producers refuse the request."""
+        batches = (
+            transactional_batch(hosted.partitions.get(data.index) if hosted else None, data.records)
+            for topic in self.request.topic_data
+            for hosted in (self._hosted(topic),)
+            for data in topic.partition_data
+        )
+        try:
+            self.transaction = ProducedTransaction(
+                transactional_id, self._version, [batch for batch in batches if batch is not None], now_ms
+            )
+        except KafkaError as error:
+            self._refusal = error.code
+
     def release_records(self) -> None:
         """Release the records, which are in the logs now: many batches may wait for their replicas for a long time."""
-        for topic in self._request.topic_data:
+        for topic in self.request.topic_data:
             for data in topic.partition_data:
                 data.records = None
 
@@ -121,8 +167,8 @@ class _Produce:
 
     def _request_error(self) -> ErrorCode:
         """Return the error of the whole request: transactional batches of a producer without transactional id."""
-        if self._request.transactional_id is None:
-            for topic in self._request.topic_data:
+        if self.request.transactional_id is None:
+            for topic in self.request.topic_data:
                 for data in topic.partition_data:
                     if is_transactional(data.records):
                         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -142,7 +188,7 @@ class _Produce:
         except KafkaError as error:
             self.fail(entry, error.code)
             _count_failure(traffic, error, data.records)
-            if isinstance(error, Unframeable):
+            if isinstance(error, Unframeable | Unverified):
                 entry.error_message = error.message
             elif isinstance(error, RecordsRefused):
                 entry.log_start_offset = error.log_start_offset
@@ -171,9 +217,12 @@ class _Produce:
             raise KafkaError(absence)
         if self._is_forbidden(partition.is_internal):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if self._request.transactional_id is not None and is_transactional(records):
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-        info = partition.append(records, self._acks)
+        guard = None
+        if self.transaction is not None:
+            if partition in self.transaction.errors:
+                raise self.transaction.errors[partition]
+            guard = self.transaction.guards.get(partition)
+        info = partition.append(records, self._acks, guard=guard)
         entry.base_offset = info.first_offset
         entry.log_append_time_ms = info.log_append_time_ms
         entry.log_start_offset = info.log_start_offset
@@ -210,11 +259,11 @@ class _Produce:
 
     def _is_forbidden(self, is_internal_topic: bool) -> bool:
         """Whether the client may not write to a topic because the topic is internal."""
-        return is_internal_topic and self._context.client_id != ADMIN_CLIENT_ID
+        return is_internal_topic and self.context.client_id != ADMIN_CLIENT_ID
 
     def _add_leader_hints(self) -> None:
         image = self._partitions.image
-        hints = LeaderHints(image, self._context.listener)
+        hints = LeaderHints(image, self.context.listener)
         for topic in self.response.responses:
             by_id = self._version >= TOPIC_IDS_FROM
             known = image.topics.by_id(topic.topic_id) if by_id else image.topics.by_name(topic.name)

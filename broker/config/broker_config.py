@@ -174,6 +174,10 @@ class BrokerConfig:
     group_streams_max_standby_replicas = integer()
 
     # Transactions
+    transaction_max_timeout_ms = integer()
+    transaction_partition_verification_enable = boolean()
+    add_partitions_to_txn_retry_backoff_ms = integer()
+    add_partitions_to_txn_retry_backoff_max_ms = integer()
     transaction_state_log_min_isr = integer()
     transaction_state_log_num_partitions = integer()
     transaction_state_log_replication_factor = integer()

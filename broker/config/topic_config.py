@@ -56,6 +56,7 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     policy = frozenset(CleanupPolicy(policy) for policy in listed("cleanup.policy"))
     may_default_to_remote = CleanupPolicy.COMPACT not in policy or broker.ottla_remote_storage_compacted_enable
     return LogConfig(
+        verify_transactions=broker.transaction_partition_verification_enable,
         segment_bytes=_segment_bytes(values),
         segment_ms=whole("segment.ms"),
         segment_jitter_ms=whole("segment.jitter.ms"),

@@ -50,7 +50,11 @@ class ReplicaFigures:
         self.reassigning += now.is_reassigning - before.is_reassigning
 
     def families(
-        self, *, offline_replica_count: Callable[[], float], producer_id_count: Callable[[], float]
+        self,
+        *,
+        offline_replica_count: Callable[[], float],
+        producer_id_count: Callable[[], float],
+        late_transaction_count: Callable[[], float],
     ) -> list[Family]:
         """Return the gauges and counters under Kafka's names."""
         return [
@@ -78,6 +82,11 @@ class ReplicaFigures:
             ),
             gauge(f"{_PREFIX}offlinereplicacount", "Offline replicas of this broker", offline_replica_count),
             gauge(f"{_PREFIX}produceridcount", "Producers known to this broker's partitions", producer_id_count),
+            gauge(
+                f"{_PREFIX}partitionswithlatetransactionscount",
+                "Partitions led by this broker with a transaction that is open for longer than transactions may be",
+                late_transaction_count,
+            ),
             counter(
                 f"{_PREFIX}isrshrinks_total",
                 "ISR shrinks: a lagging replica left",

@@ -60,6 +60,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         throttles=data.throttles,
         fetch_quota=throttle,
         groups=data.groups,
+        verifier=data.verifier,
         producer_ids=ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker.lifecycle, config.node_id)),
         loggers=loggers,
         metadata_topic=metadata.topic,

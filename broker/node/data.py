@@ -11,6 +11,7 @@ from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
 from broker.logs import EventLog
 from broker.metadata.image.metadata_image import MetadataImage
+from broker.net.peer import NetworkClient, PeerSettings
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
 from broker.replication.fetch_plan import FetcherSettings, Sender
@@ -22,6 +23,7 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
+from broker.runtime.coordinators.transaction_verifier import TransactionVerifier, VerifierSettings
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
 from broker.runtime.partitions.broker_view import MetadataBrokerView
@@ -45,6 +47,9 @@ from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
 from storage.recovery import LostRecords
 
+LATE_TRANSACTION_BUFFER_MS = 5 * 60_000
+"""Time that the coordinator has to end a transaction after its timeout, as in Kafka."""
+
 _log = EventLog("broker.storage")
 
 
@@ -64,12 +69,15 @@ class DataPart:
     replica_assignments: ReplicaAssignments
     tasks: LogTasks
     groups: GroupCoordinator
+    verifier: TransactionVerifier
+    verifier_connections: NetworkClient
     alter_partition_manager: AlterPartitionManager
     isr_shrinking: IsrShrinking
     fetch_sessions: FetchSessions
 
     def close_replication(self) -> None:
-        """Stop fetching and stop changing in-sync replicas."""
+        """Stop fetching, changing in-sync replicas, and asking transaction coordinators."""
+        self.verifier_connections.close()
         self.fetchers.close()
         self.isr_shrinking.close()
         self.alter_partition_manager.close()
@@ -175,6 +183,12 @@ def build_data(
     )
     groups = _build_groups(runtime, static, partitions, cache)
     roles.add_listener(groups)
+    verifier_connections = NetworkClient(
+        loop,
+        runtime.connect,
+        client_id=str(static.node_id),
+        settings=PeerSettings(frame_bytes_max=static.socket_request_max_bytes),
+    )
     return DataPart(
         log_dirs,
         store,
@@ -184,6 +198,8 @@ def build_data(
         replica_assignments,
         tasks,
         groups,
+        _build_verifier(runtime, config, cache, verifier_connections),
+        verifier_connections,
         alter_partition_manager,
         isr_shrinking,
         FetchSessions(static.max_incremental_fetch_session_cache_slots, _pick_session_id),
@@ -244,6 +260,26 @@ def _build_groups(
         ShardLoader(runtime.clock, config.offsets_load_buffer_size),
     )
     return GroupCoordinator(shards, group_config, _partition_count(config, metadata), config.node_id, runtime.loop)
+
+
+def late_transaction_limit_ms(config: DynamicConfig) -> int:
+    """Return how long a transaction may be open at most before an operator must look at it."""
+    return config.current.transaction_max_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+
+
+def _build_verifier(
+    runtime: Runtime, dynamic: DynamicConfig, metadata: MetadataCache, connections: NetworkClient
+) -> TransactionVerifier:
+    def settings() -> VerifierSettings:
+        config = dynamic.current
+        return VerifierSettings(
+            config.request_timeout_ms,
+            config.add_partitions_to_txn_retry_backoff_ms,
+            config.add_partitions_to_txn_retry_backoff_max_ms,
+        )
+
+    listener = dynamic.current.inter_broker_listener_name
+    return TransactionVerifier(runtime, connections, lambda: metadata.image, listener, settings)
 
 
 def _partition_count(config: BrokerConfig, metadata: MetadataCache) -> Callable[[], int]:

@@ -1,6 +1,7 @@
 """The sources of a node's metrics. Values are read only when a monitoring system scrapes."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from broker.clock import Clock
 from broker.metrics.applied import applied_families
@@ -21,7 +22,7 @@ from broker.metrics.quorum import quorum_families
 from broker.metrics.requests import RequestMetrics
 from broker.metrics.snapshots import snapshot_families
 from broker.net.server import Server
-from broker.node.data import DataPart
+from broker.node.data import DataPart, late_transaction_limit_ms
 from broker.node.metadata import MetadataPart
 from broker.replication.leader import LeaderRole
 from broker.runtime.controller.broker_lifecycle import BrokerLifecycle
@@ -43,7 +44,7 @@ def node_families(
         *requests.families(),
         *data.partitions.traffic.families(),
         *_network(servers),
-        *_replicas(data),
+        *_replicas(data, metadata, clock),
         *partition_families(lambda: (_figures_of(partition) for partition in data.partitions.all())),
         *fetch_session_families(data.fetch_sessions),
         *_controller(metadata),
@@ -95,13 +96,19 @@ def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:
     ]
 
 
-def _replicas(data: DataPart) -> list[Family]:
+def _replicas(data: DataPart, metadata: MetadataPart, clock: Clock) -> list[Family]:
     partitions = data.partitions
+    limit_ms = partial(late_transaction_limit_ms, metadata.config)
     return [
         *partitions.roles.figures.families(
             offline_replica_count=lambda: partitions.offline_count,
             producer_id_count=lambda: sum(len(partition.log.producers.entries) for partition in partitions.all()),
+            late_transaction_count=lambda: sum(
+                partition.is_leader and partition.log.producers.has_late_transaction(clock.now_ms(), limit_ms())
+                for partition in partitions.all()
+            ),
         ),
+        *data.verifier.figures.families(),
         *fetcher_families(data.fetchers.figures),
     ]
 

@@ -50,7 +50,7 @@ class ProduceBenchmark:
         self.node.create_topic("idle", 1000)
         clock, node = SystemClock(), self.node
         self._fetch = node.fetch_handler(max_bytes=57_671_680, clock=clock)
-        produce = ProduceHandler(node.partitions, node.runtime)
+        produce = ProduceHandler(node.partitions, node.runtime, node.verifier)
         self._produce = produce
         table = (route(ApiKey.PRODUCE, produce, WRITE_TOPIC), route(ApiKey.FETCH, self._fetch, READ_TOPIC))
         self._dispatch = Dispatcher(table, clock, RequestMetrics(clock.monotonic_ms))

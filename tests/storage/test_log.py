@@ -491,17 +491,16 @@ def test_read_lists_aborted_transactions_of_its_range(fs: MemoryFileSystem) -> N
     assert opened(fs).aborted_transactions(0, 6) == [first, second]
 
 
-def test_transaction_starts_only_with_its_verification_guard(log: Log) -> None:
+def test_transaction_starts_only_with_its_verification_guard(fs: MemoryFileSystem) -> None:
     """Guards are not shared, and the end of the transaction invalidates them (KIP-890)."""
-    log.verify_transactions = True
+    log = opened(fs, LogConfig(verify_transactions=True))
     first = batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     second = batch(producer_id=1, producer_epoch=0, base_sequence=1, transactional=True)
-    assert log.start_verification(batch()) is None
     with pytest.raises(InvalidRecords) as unasked:
         log.append_as_leader(first, LeaderEpoch(0), now_ms=NOW)
     assert unasked.value.kind is Rejection.INVALID_TXN_STATE
-    guard = log.start_verification(second)
-    assert log.start_verification(first) == guard
+    guard = log.start_verification(1, 0, 1, NOW)
+    assert log.start_verification(1, 0, 0, NOW) == guard
     with pytest.raises(InvalidRecords) as reordered:
         log.append_as_leader(second, LeaderEpoch(0), now_ms=NOW, guard=guard)
     assert reordered.value.kind is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -509,22 +508,44 @@ def test_transaction_starts_only_with_its_verification_guard(log: Log) -> None:
     with pytest.raises(InvalidRecords) as late:
         log.append_as_leader(first, LeaderEpoch(0), now_ms=NOW, guard=guard)
     assert late.value.kind is Rejection.INVALID_TXN_STATE
-    guard = log.start_verification(first)
+    guard = log.start_verification(1, 0, 0, NOW)
     log.append_as_leader(first, LeaderEpoch(0), now_ms=NOW, guard=guard)
-    assert log.start_verification(second) is None
+    assert log.start_verification(1, 0, 1, NOW) is None
     log.append_as_leader(second, LeaderEpoch(0), now_ms=NOW)
     log.append_as_leader(batch(producer_id=2, producer_epoch=0, base_sequence=0), LeaderEpoch(0), now_ms=NOW)
-    with pytest.raises(CorruptBatch):
-        log.start_verification(b"short")
 
 
-def test_next_transaction_is_verified_although_the_marker_of_the_former_one_is_late(log: Log) -> None:
+def test_verification_of_an_outdated_epoch_is_refused(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(verify_transactions=True))
+    guard = log.start_verification(1, 2, 0, NOW)
+    with pytest.raises(InvalidRecords) as waiting:
+        log.start_verification(1, 1, 0, NOW)
+    assert waiting.value.kind is Rejection.INVALID_PRODUCER_EPOCH
+    started = batch(producer_id=1, producer_epoch=2, base_sequence=0, transactional=True)
+    log.append_as_leader(started, LeaderEpoch(0), now_ms=NOW, guard=guard)
+    with pytest.raises(InvalidRecords) as written:
+        log.start_verification(1, 1, 0, NOW)
+    assert written.value.kind is Rejection.INVALID_PRODUCER_EPOCH
+    assert log.start_verification(1, 3, 0, NOW) is not None, "a later epoch begins another transaction"
+
+
+def test_guard_of_a_batch_that_never_came_expires(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(verify_transactions=True))
+    guard = log.start_verification(1, 0, 0, NOW)
+    log.expire_producers(NOW + 999, 1000)
+    assert log.start_verification(1, 0, 0, NOW) == guard
+    log.expire_producers(NOW + 1000, 1000)
+    assert log.start_verification(1, 0, 0, NOW) != guard
+
+
+def test_next_transaction_is_verified_although_the_marker_of_the_former_one_is_late(fs: MemoryFileSystem) -> None:
     """The next transaction of version 2 has a higher epoch, and may begin before that marker."""
-    log.verify_transactions = True
+    log = opened(fs, LogConfig(verify_transactions=True))
     former = batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     following = batch(producer_id=1, producer_epoch=1, base_sequence=0, transactional=True)
-    log.append_as_leader(former, LeaderEpoch(0), now_ms=NOW, guard=log.start_verification(former))
-    assert log.start_verification(following) is not None
+    guard = log.start_verification(1, 0, 0, NOW)
+    log.append_as_leader(former, LeaderEpoch(0), now_ms=NOW, guard=guard)
+    assert log.start_verification(1, 1, 0, NOW) is not None
     with pytest.raises(InvalidRecords) as unasked:
         log.append_as_leader(following, LeaderEpoch(0), now_ms=NOW)
     assert unasked.value.kind is Rejection.INVALID_TXN_STATE

@@ -63,6 +63,7 @@ from broker.fetch.sessions import FetchSessions
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
+from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.registry import Partitions
@@ -102,6 +103,7 @@ class BrokerServices:
     throttles: ReplicationThrottles
     fetch_quota: FetchQuota
     groups: GroupCoordinator
+    verifier: TransactionVerifier
     producer_ids: ProducerIdSource
     loggers: ProcessLoggers
     metadata_topic: ClusterMetadataTopic | None
@@ -161,7 +163,7 @@ def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
     return (
         route(
             ApiKey.PRODUCE,
-            ProduceHandler(partitions, s.runtime),
+            ProduceHandler(partitions, s.runtime, s.verifier),
             needs.WRITE_TOPIC,
             # Old librdkafka derives a broker's codecs from the presence of version 0, so Kafka advertises it too.
             advertised_min_version=0,

@@ -416,7 +416,7 @@ class TestSnapshots:
 class TestReadOnly:
     @pytest.mark.parametrize("version", [12, 13])
     def test_produce_is_refused(self, harness: MetadataTopicHarness, version: int) -> None:
-        handler = ProduceHandler(harness.node.partitions, harness.node.runtime)
+        handler = ProduceHandler(harness.node.partitions, harness.node.runtime, harness.node.verifier)
         by_id = version >= 13
         topic = TopicProduceData("" if by_id else NAME, METADATA_TOPIC_ID if by_id else ZERO_UUID)
         topic.partition_data = [PartitionProduceData(0, batch())]

@@ -1,5 +1,7 @@
 """Produce, key 0 (`broker.api.produce`)."""
 
+from collections.abc import Coroutine
+
 import pytest
 
 from broker.api.produce import ADMIN_CLIENT_ID, ProduceHandler
@@ -50,7 +52,7 @@ def produce(
 def send(
     node: DataPlane, request: ProduceRequest, version: int = 12, client_id: str = "client"
 ) -> Answer[ProduceResponse]:
-    handler = ProduceHandler(node.partitions, node.runtime)
+    handler = ProduceHandler(node.partitions, node.runtime, node.verifier)
     return Answer(handler(request, node.context(version, client_id=client_id)))
 
 
@@ -182,19 +184,154 @@ class TestRefusals:
         assert codes == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
         assert node.partition().log.log_end_offset == 0
 
-    def test_transactional_batch_has_no_transaction(self, node: DataPlane) -> None:
-        node.create_topic()
-        transactional = batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True)
-        refused = entry(produce(node, transactional, transactional_id="mine"))
-        assert refused.error_code == ErrorCode.INVALID_TXN_STATE
-        assert entry(produce(node, batch(), transactional_id="mine")).error_code == 0
-
     def test_failed_disk_is_a_storage_error(self, node: DataPlane) -> None:
         node.create_topic()
         node.memory.fail("write", path_part="t-0")
         assert entry(produce(node, batch())).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         node.loop.run_soon()
         assert entry(produce(node, batch())).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class TestTransactions:
+    """KIP-890: the coordinator confirms a partition before its first batch of a transaction."""
+
+    @pytest.fixture
+    def node(self) -> DataPlane:
+        node = DataPlane()
+        node.create_topic(config=LogConfig(verify_transactions=True))
+        node.create_topic("__transaction_state", 3)
+        return node
+
+    @staticmethod
+    def start(
+        node: DataPlane,
+        *,
+        version: int = 11,
+        acks: int = 1,
+        sequence: int = 0,
+        epoch: int = 0,
+        transactional_id: str = "mine",
+    ) -> Answer[ProduceResponse]:
+        """Send the batch of a transaction."""
+        records = batch(producer_id=5, producer_epoch=epoch, sequence=sequence, transactional=True)
+        data = [TopicProduceData("t", ZERO_UUID, [PartitionProduceData(0, records)])]
+        handler = ProduceHandler(node.partitions, node.runtime, node.verifier)
+        handled = handler(ProduceRequest(transactional_id, acks, 1000, data), node.context(version))
+        return node.run(handled) if isinstance(handled, Coroutine) else Answer(handled)
+
+    def test_first_batch_waits_for_the_coordinator(self, node: DataPlane) -> None:
+        waiting = self.start(node)
+        assert waiting.is_waiting
+        (asked,) = node.coordinators.asked
+        assert asked.endpoint == ("host-1", 9001)
+        request = node.coordinators.confirm()
+        (transaction,) = request.transactions
+        assert (transaction.transactional_id, transaction.producer_id, transaction.verify_only) == ("mine", 5, True)
+        node.loop.run_soon()
+        assert (entry(waiting).error_code, entry(waiting).base_offset) == (0, 0)
+        again = self.start(node, sequence=1)
+        assert entry(again).base_offset == 1, "the transaction is open"
+        assert not node.coordinators.asked
+
+    def test_partition_is_added_for_clients_of_transaction_version_2(self, node: DataPlane) -> None:
+        waiting = self.start(node, version=12, acks=-1)
+        assert not node.coordinators.confirm().transactions[0].verify_only
+        node.loop.run_soon()
+        assert entry(waiting).error_code == 0
+
+    @pytest.mark.parametrize(
+        ("version", "code", "expected"),
+        [
+            (11, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS),
+            (11, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS),
+            (11, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS),
+            (11, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+            (11, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
+            (10, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
+            (12, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ],
+    )
+    def test_refusal_of_the_coordinator_is_translated(
+        self, node: DataPlane, version: int, code: ErrorCode, expected: ErrorCode
+    ) -> None:
+        waiting = self.start(node, version=version)
+        node.coordinators.confirm(code)
+        node.loop.run_soon()
+        assert entry(waiting).error_code == expected
+        assert node.partition().log.log_end_offset == 0
+
+    def test_lost_coordinator_makes_the_client_retry(self, node: DataPlane) -> None:
+        waiting = self.start(node)
+        node.coordinators.disconnect()
+        node.loop.run_soon()
+        assert entry(waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert entry(waiting).error_message
+
+    def test_missing_coordinator_makes_the_client_retry(self) -> None:
+        node = DataPlane()
+        node.create_topic(config=LogConfig(verify_transactions=True))
+        assert entry(self.start(node)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+    def test_addition_is_repeated_while_the_last_transaction_ends(self, node: DataPlane) -> None:
+        waiting = self.start(node, version=12)
+        node.coordinators.confirm(ErrorCode.CONCURRENT_TRANSACTIONS)
+        node.advance_ms(20)
+        node.coordinators.confirm()
+        node.loop.run_soon()
+        assert entry(waiting).error_code == 0
+
+    def test_repetition_is_limited(self, node: DataPlane) -> None:
+        waiting = self.start(node, version=12)
+        for _ in range(6):
+            node.coordinators.confirm(ErrorCode.CONCURRENT_TRANSACTIONS)
+            node.advance_ms(20)
+        assert entry(waiting).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert not node.coordinators.asked
+
+    def test_first_batch_of_version_2_begins_with_sequence_0(self, node: DataPlane) -> None:
+        waiting = self.start(node, version=12, sequence=4)
+        node.coordinators.confirm()
+        node.loop.run_soon()
+        assert entry(waiting).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def test_outdated_epoch_is_refused_without_a_question(self, node: DataPlane) -> None:
+        waiting = self.start(node, epoch=3)
+        node.coordinators.confirm()
+        node.loop.run_soon()
+        assert entry(waiting).error_code == 0
+        assert entry(self.start(node, epoch=2)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert not node.coordinators.asked
+
+    def test_disabled_verification_asks_only_to_add(self, node: DataPlane) -> None:
+        node.create_topic("u", config=LogConfig())
+        node.partition().configure(LogConfig())
+        assert entry(self.start(node, version=11)).error_code == 0
+        assert self.start(node, version=12, epoch=1).is_waiting
+
+    def test_abandoned_request_does_not_disturb_the_answer(self, node: DataPlane) -> None:
+        self.start(node).cancel()
+        node.loop.run_soon()
+        node.coordinators.confirm()
+        node.loop.run_soon()
+        assert node.partition().log.log_end_offset == 0
+        assert not node.loop.failures
+
+    def test_batches_of_two_producers_are_refused(self, node: DataPlane) -> None:
+        data = [
+            PartitionProduceData(0, batch(producer_id=number, producer_epoch=0, sequence=0, transactional=True))
+            for number in (5, 6)
+        ]
+        request = ProduceRequest("mine", 1, 1000, [TopicProduceData("t", ZERO_UUID, data)])
+        response = send(node, request).value
+        codes = {one.error_code for one in response.responses[0].partition_responses}
+        assert codes == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+
+    def test_produce_without_acknowledgement_closes_the_connection(self, node: DataPlane) -> None:
+        waiting = self.start(node, acks=0)
+        node.coordinators.disconnect()
+        node.loop.run_soon()
+        with pytest.raises(CloseConnection):
+            waiting.value  # noqa: B018
 
 
 class TestLeaderHints:
@@ -252,7 +389,7 @@ class TestAcks:
         node.create_topic(replicas=(1, 2))
         context = node.context(12)
         request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, [PartitionProduceData(0, batch())])])
-        ProduceHandler(node.partitions, node.runtime)(request, context)
+        ProduceHandler(node.partitions, node.runtime, node.verifier)(request, context)
         assert context.request.is_applied
 
     def test_waiting_request_holds_no_records(self, node: DataPlane) -> None:
@@ -260,7 +397,7 @@ class TestAcks:
         context, data = node.context(12), PartitionProduceData(0, batch())
         context.request.body = memoryview(b"frame")
         request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, [data])])
-        ProduceHandler(node.partitions, node.runtime)(request, context)
+        ProduceHandler(node.partitions, node.runtime, node.verifier)(request, context)
         assert data.records is None
         assert len(context.request.body) == 0
 

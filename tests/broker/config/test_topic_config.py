@@ -21,7 +21,11 @@ def broker(**changes: str) -> BrokerConfig:
 
 
 def test_broker_defaults_equal_log_defaults() -> None:
-    assert log_config({}, broker()) == LogConfig()
+    assert log_config({}, broker()) == LogConfig(verify_transactions=True)
+
+
+def test_verification_of_transactions_is_a_setting_of_the_broker() -> None:
+    assert not log_config({}, broker(transaction_partition_verification_enable="false")).verify_transactions
 
 
 def test_topic_overrides_take_precedence_over_broker_settings() -> None:

@@ -108,7 +108,7 @@ class TestNode:
         families = [
             *broker_families(broker_state=fixed(3)),
             *ReplicaFigures(1, 2, 3, 4, 5, 6, 7, 8, 10).families(
-                offline_replica_count=fixed(9), producer_id_count=fixed(11)
+                offline_replica_count=fixed(9), producer_id_count=fixed(11), late_transaction_count=fixed(1)
             ),
             *controller_families(
                 active_controller_count=fixed(1),
@@ -134,6 +134,7 @@ class TestNode:
             "kafka_server_replicamanager_reassigningpartitions": 10,
             "kafka_server_replicamanager_offlinereplicacount": 9,
             "kafka_server_replicamanager_produceridcount": 11,
+            "kafka_server_replicamanager_partitionswithlatetransactionscount": 1,
             "kafka_server_replicamanager_isrshrinks_total": 6,
             "kafka_server_replicamanager_isrexpands_total": 7,
             "kafka_server_replicamanager_failedisrupdates_total": 8,

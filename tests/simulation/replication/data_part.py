@@ -47,6 +47,7 @@ from tests.simulation.replication.network import LISTENER
 from tests.simulation.replication.scenario import Scenario
 from tests.simulation.world import SimulatedIo
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.fakes.transaction_coordinators import FakeCoordinators, make_verifier
 
 if TYPE_CHECKING:
     from tests.simulation.replication.broker import Broker
@@ -117,6 +118,7 @@ class DataPart:
     def _build_handlers(self, io: SimulatedIo, broker: "Broker") -> dict[type, Callable[[Any, RequestContext], Any]]:
         process, random = self.process, Random(f"sessions {broker.node.id} {broker.node.starts}")
         runtime = make_runtime(process, clock=process, io=io, deadlines=self.deadlines)
+        verifier = make_verifier(runtime, lambda: broker.cache.image, FakeCoordinators())
         return {
             FetchRequest: FetchHandler(
                 FetchService(
@@ -127,7 +129,7 @@ class DataPart:
                     replica_selector=RackAwareReplicaSelector(lambda: broker.cache.image, process),
                 )
             ),
-            ProduceRequest: ProduceHandler(self.partitions, runtime),
+            ProduceRequest: ProduceHandler(self.partitions, runtime, verifier),
             ListOffsetsRequest: ListOffsetsHandler(self.partitions),
             OffsetForLeaderEpochRequest: OffsetForLeaderEpochHandler(self.partitions),
         }

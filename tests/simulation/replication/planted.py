@@ -153,13 +153,13 @@ def _cut_only(core: fetcher.FetcherCore[Any], fetched: FetchedPartition[Any], wo
 _append = Partition.append
 
 
-def _count_append_as_contact(partition: Partition, *args: Any) -> Any:
+def _count_append_as_contact(partition: Partition, *args: Any, **named: Any) -> Any:
     role = partition.role
     if isinstance(role, LeaderRole):
         for follower in role.followers.values():
             if follower.log_end_offset == partition.log.log_end_offset:
                 follower.caught_up_ms = int(partition._clock.monotonic_ms())
-    return _append(partition, *args)
+    return _append(partition, *args, **named)
 
 
 _propose_shrink = LeaderRole.propose_shrink

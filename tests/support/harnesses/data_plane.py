@@ -67,6 +67,7 @@ from tests.support.fakes.inline_io import InlineIo
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.fakes.transaction_coordinators import FakeCoordinators, make_verifier
 
 LISTENER = "PLAINTEXT"
 BROKER_ID = 1
@@ -227,6 +228,8 @@ class DataPlane:
         session_ids = count(1)
         self.sessions = FetchSessions(slots, lambda: next(session_ids))
         self.runtime = make_runtime(self.loop, clock=self.clock, io=self.io, files=self.fs, deadlines=self.deadlines)
+        self.coordinators = FakeCoordinators()
+        self.verifier = make_verifier(self.runtime, lambda: self.image, self.coordinators)
         self._loader = MetadataLoader()
         self._topics = count(1)
         self.register_broker(BROKER_ID)
@@ -363,7 +366,7 @@ class DataPlane:
 class Answer(Generic[A]):
     """The response of a handler: immediate, or in a future."""
 
-    def __init__(self, returned: A | Awaitable[A] | None) -> None:
+    def __init__(self, returned: A | Awaitable[A | None] | None) -> None:
         self._returned = returned
 
     @property

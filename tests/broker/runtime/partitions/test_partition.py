@@ -6,6 +6,7 @@ import pytest
 
 from broker.replication.leader import FollowerFetch
 from broker.runtime.partitions.partition import ACKS_ALL, Partition, RecordsRefused
+from broker.runtime.partitions.transaction_start import start_verification
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from storage.config import CleanupPolicy, LogConfig
@@ -51,14 +52,13 @@ class TestAppend:
 
     def test_append_passes_the_transaction_guard_to_the_log(self, node: DataPlane) -> None:
         """KIP-890: the first batch of a transaction needs the guard of its verification."""
-        node.create_topic()
+        node.create_topic(config=LogConfig(verify_transactions=True))
         partition = node.partition()
-        partition.log.verify_transactions = True
         first = batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True)
         with pytest.raises(RecordsRefused) as error:
             partition.append(first, 1)
         assert code_of(error) is ErrorCode.INVALID_TXN_STATE
-        guard = partition.log.start_verification(first)
+        guard = start_verification(partition, 1, 0, node.clock.now_ms(), sequence=0, adds=False)
         assert guard is not None
         assert partition.append(first, 1, guard=guard).first_offset == 0
 

@@ -1,0 +1,116 @@
+"""The transaction of a produce request, whose partitions the coordinator confirms first (KIP-890)."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.api.serving.produced_batch import is_transactional
+from broker.runtime.coordinators.transaction_verifier import Errors, TransactionVerifier
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.transaction_start import start_verification
+from broker.transactions.verification import Verification, VerificationMode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import Buffer
+from protocol.records.batch import BatchHeader, parse_header
+from protocol.records.errors import MalformedBatch
+from storage.verification import Guard
+
+ABORTABLE_ERRORS_FROM = 11
+IMPLICIT_PARTITIONS_FROM = 12
+
+# Retried by every client, without a metadata refresh.
+_RETRIABLE_AS = ErrorCode.NOT_ENOUGH_REPLICAS
+_UNVERIFIED = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class Unverified(KafkaError):
+    """The coordinator did not confirm the partition; unlike other errors, the producer gets a message with the code."""
+
+
+class TransactionalBatch(NamedTuple):
+    """A batch of a produce request; `partition` is None unless hosted."""
+
+    partition: Partition | None
+    header: BatchHeader
+
+
+def mode_of(version: int) -> VerificationMode:
+    """Return the question to the coordinator for a Produce version."""
+    if version >= IMPLICIT_PARTITIONS_FROM:
+        return VerificationMode.ADD
+    return VerificationMode.VERIFY if version >= ABORTABLE_ERRORS_FROM else VerificationMode.VERIFY_FOR_OLD_CLIENT
+
+
+def transactional_batch(partition: Partition | None, records: Buffer | None) -> TransactionalBatch | None:
+    """Return the batch if it belongs to a transaction; None as well for data that the log will refuse."""
+    if records is None or not is_transactional(records):
+        return None
+    try:
+        header = parse_header(records)
+    except MalformedBatch:
+        return None
+    return TransactionalBatch(partition, header) if header.producer_id >= 0 else None
+
+
+class ProducedTransaction:
+    """The transactional batches of one request, which must come from one producer.
+
+    `guards` and `errors` are by partition; `errors` is complete once `verification` has its result.
+    """
+
+    def __init__(self, transactional_id: str, version: int, batches: Iterable[TransactionalBatch], now_ms: int) -> None:
+        """Raises KafkaError INVALID_PRODUCER_ID_MAPPING."""
+        self.guards: dict[Partition, Guard] = {}
+        self.errors: dict[Partition, KafkaError] = {}
+        self._transactional_id = transactional_id
+        self._mode = mode_of(version)
+        found = list(batches)
+        producers = {(header.producer_id, header.producer_epoch) for _, header in found}
+        if len(producers) > 1:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        self._producer = next(iter(producers), None)
+        for partition, header in found:
+            if partition is not None:
+                self._start(partition, header, now_ms)
+
+    def _start(self, partition: Partition, header: BatchHeader, now_ms: int) -> None:
+        adds = self._mode is VerificationMode.ADD
+        # In transaction version 2 every transaction has its own epoch, which begins with sequence 0.
+        sequence = 0 if adds else header.base_sequence
+        try:
+            guard = start_verification(
+                partition, header.producer_id, header.producer_epoch, now_ms, sequence=sequence, adds=adds
+            )
+        except KafkaError as error:
+            self.errors[partition] = error
+        else:
+            if guard is not None:
+                self.guards[partition] = guard
+
+    @property
+    def needs_verification(self) -> bool:
+        """Whether the coordinator must be asked."""
+        return bool(self.guards)
+
+    async def verify(self, verifier: TransactionVerifier) -> None:
+        """Ask the coordinator."""
+        assert self._producer is not None
+        names = {(partition.topic, partition.index): partition for partition in self.guards}
+        verification = Verification(self._transactional_id, *self._producer, tuple(names), self._mode)
+        errors: Errors = await verifier.verify(verification)
+        for name, code in errors.items():
+            self.errors[names[name]] = unverified(code, self._mode)
+
+
+def unverified(code: ErrorCode, mode: VerificationMode) -> KafkaError:
+    """Return the producer's error for the coordinator's."""
+    if code in _UNVERIFIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and mode is not VerificationMode.ADD):
+        text = f"The transaction coordinator did not verify the transaction ({code.name}); retry"
+        return Unverified(_RETRIABLE_AS, text)
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return Unverified(code, "The partition was not added to the transaction")
+    return KafkaError(code)
