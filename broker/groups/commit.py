@@ -94,7 +94,7 @@ class OffsetCommit:
         records: list[GroupRecord],
     ) -> OffsetCommitResponsePartition:
         metadata = partition.committed_metadata or ""
-        if _utf16_length(metadata) > self._config.offset_metadata_max_bytes:
+        if utf16_length(metadata) > self._config.offset_metadata_max_bytes:
             return OffsetCommitResponsePartition(partition.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         value = CommittedOffset(
             partition.committed_offset,
@@ -130,6 +130,6 @@ def check_commit(
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def _utf16_length(text: str) -> int:
+def utf16_length(text: str) -> int:
     """Return the length as Java counts it."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

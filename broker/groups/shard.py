@@ -36,6 +36,7 @@ from broker.groups.timers import (
     SessionExpired,
     SyncPhaseOver,
 )
+from broker.groups.transactional_commit import TransactionalOffsetCommit
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeletableGroupResult
 from protocol.messages.describe_groups import DescribedGroup
@@ -46,6 +47,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRes
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 
 class GroupShard:
@@ -66,6 +68,7 @@ class GroupShard:
         self._heartbeat = Heartbeat(self.groups, self._timers)
         self._leave = LeaveGroup(self.groups, self._rebalances, self._timers)
         self._commit = OffsetCommit(self.groups, self._timers, config, self.metrics, clock)
+        self._transactional_commit = TransactionalOffsetCommit(self.groups, config, self.metrics, clock)
         self._fetch = OffsetFetch(self.offsets)
         self._deletions = Deletions(self.groups, self.offsets, self.metrics)
         self._expiry = OffsetExpiry(self.groups, self.offsets, self._timers, config, self.metrics, clock)
@@ -137,6 +140,12 @@ class GroupShard:
         self, request: OffsetCommitRequest, api_version: int
     ) -> CoordinatorResult[GroupEvent, OffsetCommitResponse]:
         return self._commit.run(request, api_version)
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest
+    ) -> CoordinatorResult[GroupEvent, TxnOffsetCommitResponse]:
+        """Run in the producer's transaction."""
+        return self._transactional_commit.run(request)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, require_stable: bool

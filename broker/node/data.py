@@ -20,6 +20,7 @@ from broker.runtime.controller.dynamic_config import DynamicConfig
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.coordinators.hosted_shard import WriteLimits
+from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
@@ -181,14 +182,15 @@ def build_data(
         runtime.clock,
         lambda: _task_settings(config.current),
     )
-    groups = _build_groups(runtime, static, partitions, cache)
-    roles.add_listener(groups)
     verifier_connections = NetworkClient(
         loop,
         runtime.connect,
         client_id=str(static.node_id),
         settings=PeerSettings(frame_bytes_max=static.socket_request_max_bytes),
     )
+    verifier = _build_verifier(runtime, config, cache, verifier_connections)
+    groups = _build_groups(runtime, static, partitions, cache, verifier)
+    roles.add_listener(groups)
     return DataPart(
         log_dirs,
         store,
@@ -198,7 +200,7 @@ def build_data(
         replica_assignments,
         tasks,
         groups,
-        _build_verifier(runtime, config, cache, verifier_connections),
+        verifier,
         verifier_connections,
         alter_partition_manager,
         isr_shrinking,
@@ -247,7 +249,11 @@ def _build_fetchers(
 
 
 def _build_groups(
-    runtime: Runtime, config: BrokerConfig, partitions: Partitions, metadata: MetadataCache
+    runtime: Runtime,
+    config: BrokerConfig,
+    partitions: Partitions,
+    metadata: MetadataCache,
+    verifier: TransactionVerifier,
 ) -> GroupCoordinator:
     group_config = _group_config(config)
     codec = Codec(config.offsets_topic_compression_codec)
@@ -259,7 +265,14 @@ def _build_groups(
         WriteLimits(group_config.group_coordinator_append_linger_ms, group_config.offsets_commit_timeout_ms),
         ShardLoader(runtime.clock, config.offsets_load_buffer_size),
     )
-    return GroupCoordinator(shards, group_config, _partition_count(config, metadata), config.node_id, runtime.loop)
+    return GroupCoordinator(
+        shards,
+        group_config,
+        _partition_count(config, metadata),
+        config.node_id,
+        runtime.loop,
+        OffsetTransactions(GROUP_METADATA_TOPIC, partitions, verifier, runtime.clock),
+    )
 
 
 def late_transaction_limit_ms(config: DynamicConfig) -> int:

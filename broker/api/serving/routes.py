@@ -54,6 +54,7 @@ from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Route, route
 from broker.api.sync_group import SyncGroupHandler
+from broker.api.txn_offset_commit import TxnOffsetCommitHandler
 from broker.api.update_features import KraftVersionUpgrade
 from broker.api.write_txn_markers import WriteTxnMarkersHandler
 from broker.config.broker_config import BrokerConfig
@@ -228,6 +229,11 @@ def _group_routes(s: BrokerServices) -> tuple[Route, ...]:
         route(ApiKey.HEARTBEAT, HeartbeatHandler(groups), needs.READ_GROUP),
         route(ApiKey.LEAVE_GROUP, LeaveGroupHandler(groups), needs.READ_GROUP),
         route(ApiKey.OFFSET_COMMIT, offset_commit, needs.READ_GROUP & needs.READ_TOPIC),
+        route(
+            ApiKey.TXN_OFFSET_COMMIT,
+            TxnOffsetCommitHandler(groups, s.image, s.metadata_topic),
+            needs.WRITE_TRANSACTIONAL_ID & needs.READ_GROUP & needs.READ_TOPIC,
+        ),
         route(ApiKey.OFFSET_FETCH, offset_fetch, needs.DESCRIBE_GROUP & needs.DESCRIBE_TOPIC),
         route(ApiKey.OFFSET_DELETE, offset_delete, needs.DELETE_GROUP & needs.READ_TOPIC),
         route(ApiKey.DESCRIBE_GROUPS, DescribeGroupsHandler(groups), needs.DESCRIBE_GROUP),

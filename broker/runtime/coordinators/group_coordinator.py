@@ -21,6 +21,8 @@ from broker.logs import EventLog
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.coordinators.hosted_shard import Answer, Command
+from broker.runtime.coordinators.offset_transactions import OffsetTransactions
+from broker.runtime.coordinators.shard_log import ProducerTransaction
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.partitions.partition import Partition
@@ -42,6 +44,12 @@ from protocol.messages.offset_commit import (
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 
@@ -63,12 +71,14 @@ class GroupCoordinator:
         partition_count: Callable[[], int],
         broker_id: BrokerId,
         loop: Loop,
+        transactions: OffsetTransactions,
     ) -> None:
         self._runtime = runtime
         self._config = config
         self._partition_count = partition_count
         self._broker_id = broker_id
         self._loop = loop
+        self._transactions = transactions
 
     # Membership.
 
@@ -134,6 +144,25 @@ class GroupCoordinator:
             )
         except KafkaError as error:
             return commit_refused(request, response_error(error.code))
+
+    async def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, api_version: int
+    ) -> TxnOffsetCommitResponse:
+        """Commit offsets in a transaction. Partitions must exist. Every partition repeats a coordinator's error."""
+        if not request.group_id:
+            return transactional_commit_refused(request, ErrorCode.INVALID_GROUP_ID)
+        partition = self._partition_of(request.group_id)
+        try:
+            self._runtime.check_in_service(partition)
+            guard = await self._transactions.begin(partition, request, api_version)
+            transaction = ProducerTransaction(request.producer_id, request.producer_epoch, guard)
+            return await _settled(
+                self._runtime.execute_in_transaction(
+                    partition, lambda shard: shard.commit_transactional_offsets(request), transaction
+                )
+            )
+        except KafkaError as error:
+            return transactional_commit_refused(request, response_error(error.code))
 
     async def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """Return committed offsets. Topics must have names; None means all topics."""
@@ -286,6 +315,19 @@ def commit_refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetComm
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[OffsetCommitResponsePartition(each.partition_index, error) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def transactional_commit_refused(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+    """Return the error for every partition of the request."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [TxnOffsetCommitResponsePartition(each.partition_index, error) for each in topic.partitions],
             )
             for topic in request.topics
         ]

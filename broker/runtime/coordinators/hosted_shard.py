@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from broker.coordination.shard import CoordinatorRecord, CoordinatorResult, Shard
 from broker.logs import EventLog
-from broker.runtime.coordinators.shard_log import Cancellable, ShardLog
+from broker.runtime.coordinators.shard_log import Cancellable, ProducerTransaction, ShardLog
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadline, Loop
 from broker.runtime.partitions.transaction_marker import WritableMarker
@@ -152,6 +152,18 @@ class HostedShard(Generic[S]):
         """Run a command that answers through replies. Raise KafkaError if it refuses."""
         self._run(command, lingers)
 
+    def execute_in_transaction(self, command: Command[S, R], transaction: ProducerTransaction) -> Answer[R]:
+        """Run a command whose records belong to a producer's transaction and take effect with its marker.
+
+        The records are a batch of their own. Raise KafkaError.
+        """
+        self._flush()
+        operation = CoordinatorOperation(command(self.shard))
+        if operation.result.records:
+            self._write_now(operation, transaction)
+        self._await_commit([operation], self._next_offset - 1)
+        return operation.answer(self._loop)
+
     def end_transaction(self, marker: WritableMarker) -> Answer[None]:
         """Write a transaction marker and apply it; the answer follows its commit. Raise KafkaError."""
         self._flush()
@@ -230,6 +242,15 @@ class HostedShard(Generic[S]):
         else:
             self._settle(operations, error)
 
+    def _write_now(self, operation: CoordinatorOperation[Any], transaction: ProducerTransaction) -> None:
+        try:
+            error = self._append_and_replay([operation], transaction)
+        except BaseException:
+            self._on_broken()
+            raise
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+
     def _take_open(self) -> list[CoordinatorOperation[Any]]:
         if self._flush_handle is not None:
             self._flush_handle.cancel()
@@ -249,16 +270,19 @@ class HostedShard(Generic[S]):
                 return
         self._await_commit([operation], self._next_offset - 1)
 
-    def _append_and_replay(self, operations: list[CoordinatorOperation[Any]]) -> ErrorCode:
+    def _append_and_replay(
+        self, operations: list[CoordinatorOperation[Any]], transaction: ProducerTransaction | None = None
+    ) -> ErrorCode:
         pairs = [(record.key, record.value) for each in operations for record in each.result.records]
         try:
-            first_offset = self._partition_log.append(pairs, self.leader_epoch, self._clock.now_ms())
+            first_offset = self._partition_log.append(pairs, self.leader_epoch, self._clock.now_ms(), transaction)
             self._check_offset(first_offset)
         except KafkaError as error:
             _log.warning("Coordinator write failed", error=str(error), records=len(pairs))
             return error.code
+        producer_id = -1 if transaction is None else transaction.producer_id
         for each in operations:
-            self._replay(each.result)
+            self._replay(each.result, producer_id)
         return ErrorCode.NONE
 
     def _check_offset(self, first_offset: int) -> None:
@@ -272,10 +296,10 @@ class HostedShard(Generic[S]):
             self._on_broken()
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    def _replay(self, result: CoordinatorResult[Any, Any]) -> None:
+    def _replay(self, result: CoordinatorResult[Any, Any], producer_id: int) -> None:
         if result.replayed:
             for offset, record in enumerate(result.records, self._next_offset):
-                self.shard.replay(record.event, offset, -1)
+                self.shard.replay(record.event, offset, producer_id)
         self._next_offset += len(result.records)
 
     # Answering.

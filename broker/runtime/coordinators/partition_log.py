@@ -7,12 +7,12 @@ therefore decoded here, and not on the path of clients' data.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from broker.runtime.coordinators.shard_log import Cancellable, LoadedBatch, LoadedRecord
+from broker.runtime.coordinators.shard_log import Cancellable, LoadedBatch, LoadedRecord, ProducerTransaction
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from broker.runtime.partitions.transaction_marker import WritableMarker, append_marker
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, iter_headers
+from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader, iter_headers
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType, read_marker
@@ -48,14 +48,27 @@ class PartitionLog:
         """Largest batch: `max.message.bytes` of the topic."""
         return self._partition.log.config.max_message_bytes
 
-    def append(self, records: Sequence[tuple[bytes, bytes | None]], leader_epoch: int, now_ms: int) -> int:
+    def append(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        leader_epoch: int,
+        now_ms: int,
+        transaction: ProducerTransaction | None = None,
+    ) -> int:
         """Append the records as one batch with acks=all, and return the offset of the first.
 
         Raise KafkaError, also if another leader epoch has begun.
         """
         self._check_epoch(leader_epoch)
-        batch = build_batch([Record(now_ms, key, value) for key, value in records], codec=self._codec)
-        return self._partition.append(bytearray(batch), ACKS_ALL, Origin.COORDINATOR).first_offset
+        batch = build_batch(
+            [Record(now_ms, key, value) for key, value in records],
+            codec=self._codec,
+            producer_id=NO_PRODUCER_ID if transaction is None else transaction.producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if transaction is None else transaction.producer_epoch,
+            transactional=transaction is not None,
+        )
+        guard = None if transaction is None else transaction.guard
+        return self._partition.append(bytearray(batch), ACKS_ALL, Origin.COORDINATOR, guard).first_offset
 
     def append_marker(self, marker: WritableMarker, leader_epoch: int, now_ms: int) -> int:
         """Append a transaction marker and return its offset. Raise KafkaError."""

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode
+from storage.verification import Guard
 
 
 class LoadedRecord(NamedTuple):
@@ -30,6 +31,14 @@ class LoadedBatch:
     records: Iterable[LoadedRecord] = ()
 
 
+class ProducerTransaction(NamedTuple):
+    """The transaction that a batch belongs to. `guard` shows that the coordinator has verified a new one (KIP-890)."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: Guard | None = None
+
+
 class Cancellable(Protocol):
     """A registered callback that can be cancelled."""
 
@@ -52,7 +61,13 @@ class ShardLog(Protocol):
     def max_batch_bytes(self) -> int:
         """Largest batch: `max.message.bytes` of the topic."""
 
-    def append(self, records: Sequence[tuple[bytes, bytes | None]], leader_epoch: int, now_ms: int) -> int:
+    def append(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        leader_epoch: int,
+        now_ms: int,
+        transaction: ProducerTransaction | None = None,
+    ) -> int:
         """Append the records as one batch, all or nothing, and return the offset of the first."""
 
     def append_marker(self, marker: WritableMarker, leader_epoch: int, now_ms: int) -> int:

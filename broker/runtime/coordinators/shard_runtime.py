@@ -22,7 +22,7 @@ from broker.coordination.shard import Shard
 from broker.logs import EventLog
 from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
-from broker.runtime.coordinators.shard_log import ShardLog
+from broker.runtime.coordinators.shard_log import ProducerTransaction, ShardLog
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
@@ -137,6 +137,16 @@ class ShardRuntime(Generic[S]):
     def post(self, partition: int, command: Command[S, R], *, lingers: bool = False) -> None:
         """Run a command that answers through replies. Raise KafkaError when it cannot run."""
         self._hosted(partition).post(command, lingers=lingers)
+
+    def check_in_service(self, partition: int) -> None:
+        """Raise KafkaError unless the partition's shard is in service."""
+        self._hosted(partition)
+
+    def execute_in_transaction(
+        self, partition: int, command: Command[S, R], transaction: ProducerTransaction
+    ) -> Answer[R]:
+        """Run a command whose records take effect with the marker of a producer's transaction. Raise KafkaError."""
+        return self._hosted(partition).execute_in_transaction(command, transaction)
 
     def end_transaction(self, partition: int, marker: WritableMarker) -> Answer[None]:
         """Write a transaction marker to the partition and apply it to the shard. Raise KafkaError."""

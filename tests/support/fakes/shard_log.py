@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from broker.runtime.coordinators.shard_log import LoadedBatch, LoadedRecord
+from broker.runtime.coordinators.shard_log import LoadedBatch, LoadedRecord, ProducerTransaction
 from broker.runtime.loop.waiters import OffsetWaiter, OffsetWaiters
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
@@ -31,9 +31,15 @@ class MemoryShardLog:
         """All records in the log, oldest first."""
         return [record for batch in self.batches for record in batch.records]
 
-    def append(self, records: Sequence[tuple[bytes, bytes | None]], leader_epoch: int, now_ms: int) -> int:
+    def append(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        leader_epoch: int,
+        now_ms: int,
+        transaction: ProducerTransaction | None = None,
+    ) -> int:
         self._begin_append(leader_epoch)
-        return self.add(records)
+        return self.add(records, producer_id=-1 if transaction is None else transaction.producer_id)
 
     def append_marker(self, marker: WritableMarker, leader_epoch: int, now_ms: int) -> int:
         self._begin_append(leader_epoch)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import cast
 
 from broker.api.serving.context import RequestContext
 from broker.clock import SystemClock
@@ -12,6 +13,7 @@ from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Pro
 from broker.net.request import ConnectionInfo, Request
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.coordinators.hosted_shard import WriteLimits
+from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from protocol.headers import RequestHeader
@@ -65,7 +67,14 @@ class GroupCoordinatorHarness:
             WriteLimits(linger_ms, config.offsets_commit_timeout_ms),
             ShardLoader(clock, 1 << 20),
         )
-        self.groups = GroupCoordinator(self.runtime, config, lambda: PARTITIONS, BrokerId(BROKER_ID), loop)
+        self.groups = GroupCoordinator(
+            self.runtime,
+            config,
+            lambda: PARTITIONS,
+            BrokerId(BROKER_ID),
+            loop,
+            cast(OffsetTransactions, None),  # see tests/broker/api/test_txn_offset_commit.py
+        )
         self.register_broker(BROKER_ID)
         self.create_topics(t=2, u=2)
         if elected:
