@@ -34,6 +34,7 @@ from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
 from broker.node.broker import BrokerPart, build_client_quotas, build_lifecycle, load_data
 from broker.node.client_pipelines import build_client_pipelines
+from broker.node.connection_quotas import ConnectionQuotas
 from broker.node.controller import build_controller_pipelines, build_registrar, build_watch
 from broker.node.data import DataPart, build_data
 from broker.node.directories import NodeDirectories, open_directories
@@ -241,6 +242,7 @@ class Node:
         await broker.settle_duplicates()
         broker.take_up_roles()
         self._client_pipelines = build_client_pipelines(broker, self._loggers, self._requests)
+        metadata.driver.add_publisher(ConnectionQuotas(server, metadata.config.get, self._tasks.spawn))
         if metadata.topic is not None:
             metadata.driver.add_publisher(metadata.topic)
         self._exposition = Exposition(broker.families([server, controllers], self._requests, self._lag))

@@ -77,6 +77,7 @@ class BrokerConfig:
     connections_max_idle_ms = integer()
     max_connections = integer()
     max_connections_per_ip = integer()
+    max_connection_creation_rate = integer()
     max_incremental_fetch_session_cache_slots = integer()
     max_request_partition_size_limit = integer()
     fetch_max_bytes = integer()

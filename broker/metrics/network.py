@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from broker.metrics.family import Family, Kind, Sample, gauge
 from broker.net.backlog import RequestBacklog
 from broker.net.stats import ListenerStats
+from broker.quotas.connection_rates import ConnectionRates, ListenerRate
+
+_SERVER = "kafka_server_socket_server_metrics_"
 
 _PER_LISTENER: tuple[tuple[str, str, Kind, Callable[[ListenerStats], int]], ...] = (
     ("connection_count", "Open connections", "gauge", lambda stats: stats.connections),
@@ -18,6 +21,12 @@ _PER_LISTENER: tuple[tuple[str, str, Kind, Callable[[ListenerStats], int]], ...]
         "Connections closed at once for max.connections.per.ip",
         "counter",
         lambda stats: stats.refused_per_ip,
+    ),
+    (
+        "connections_throttled_per_ip_total",
+        "Connections closed after a pause for the connection_creation_rate of their address",
+        "counter",
+        lambda stats: stats.throttled_per_ip,
     ),
 )
 
@@ -52,6 +61,37 @@ def network_families(stats: Mapping[str, ListenerStats], backlogs: Sequence[Requ
     ]
 
 
+def connection_rate_families(rates: Sequence[ConnectionRates], monotonic_ms: Callable[[], float]) -> list[Family]:
+    """Return families of connection rates and of throttle times, over the servers of a node (KIP-612)."""
+
+    def read(value: Callable[[ListenerRate, float], float]) -> Iterable[Sample]:
+        now_ms = monotonic_ms()
+        for each in rates:
+            for name, listener in each.listeners():
+                yield Sample(value(listener, now_ms), {"listener": name})
+
+    return [
+        Family(
+            f"{_SERVER}connection_accept_rate",
+            "Connections accepted per second, by listener",
+            "gauge",
+            lambda: read(lambda listener, now_ms: listener.rate.per_second(now_ms)),
+        ),
+        Family(
+            f"{_SERVER}connection_accept_throttle_time",
+            "Average pause in milliseconds for the limits of listener and broker, by listener",
+            "gauge",
+            lambda: read(lambda listener, now_ms: listener.throttles.average(now_ms)),
+        ),
+        Family(
+            f"{_SERVER}ip_connection_accept_throttle_time",
+            "Average pause in milliseconds of connections from addresses above their limit, by listener",
+            "gauge",
+            lambda: read(lambda listener, now_ms: listener.host_throttles.average(now_ms)),
+        ),
+    ]
+
+
 def _bytes_left(backlogs: Sequence[RequestBacklog]) -> int:
     left = [backlog.bytes_left for backlog in backlogs]
     return -1 if min(left) < 0 else sum(left)
@@ -64,4 +104,4 @@ def _per_listener(
         for listener, counts in list(stats.items()):
             yield Sample(value(counts), {"listener": listener, "networkProcessor": "0"})
 
-    return Family(f"kafka_server_socket_server_metrics_{name}", f"{text}, by listener", kind, read)
+    return Family(f"{_SERVER}{name}", f"{text}, by listener", kind, read)

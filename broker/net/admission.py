@@ -9,11 +9,15 @@ class ConnectionCounts:
     __slots__ = ("_by_host", "_max_per_host", "_overrides", "_total_max", "total")
 
     def __init__(self, total_max: int, max_per_host: int, overrides: Mapping[str, int]) -> None:
+        self._by_host: dict[str, int] = {}
+        self.total = 0
+        self.set_limits(total_max, max_per_host, overrides)
+
+    def set_limits(self, total_max: int, max_per_host: int, overrides: Mapping[str, int]) -> None:
+        """Change the limits. Open connections stay open. `overrides` are limits by address."""
         self._total_max = total_max
         self._max_per_host = max_per_host
         self._overrides = overrides
-        self._by_host: dict[str, int] = {}
-        self.total = 0
 
     def is_full(self) -> bool:
         """Whether the server has reached `max.connections`."""

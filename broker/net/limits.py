@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from broker.quotas.windowed_rate import QuotaWindows
+
 UNLIMITED = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """Limits of one listener (`listener.name.NAME.…`); those of the server apply as well. The rate is per second."""
+
+    max_connections: int = UNLIMITED
+    max_connection_creation_rate: int = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,9 @@ class NetLimits:
     max_connections: int = UNLIMITED
     max_connections_per_ip: int = UNLIMITED
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: int = UNLIMITED
+    by_listener: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    quota_windows: QuotaWindows = field(default_factory=QuotaWindows)
     connections_max_idle_ms: int = 600_000
     socket_listen_backlog_size: int = 50
     socket_send_buffer_bytes: int = -1

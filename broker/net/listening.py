@@ -7,7 +7,7 @@ kernel's queue, as Kafka's acceptor does, nor check an address before they build
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -57,6 +57,11 @@ def addresses_of(host: str) -> set[str]:
         return {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except socket.gaierror as error:
         raise ListenError(f"host {host!r} is unknown ({error.strerror})") from error
+
+
+def by_address(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return counts by host name or address as counts by address. Raises ListenError."""
+    return {address: count for host, count in counts.items() for address in addresses_of(host)}
 
 
 def host_and_port(address: tuple[str | int, ...]) -> tuple[str, int]:
@@ -154,10 +159,11 @@ class Acceptor:
         self._may_accept = may_accept
         self._on_accepted = on_accepted
         self._is_accepting = False
+        self._is_throttled = False
 
     def start(self) -> None:
-        """Begin or continue accepting. Does nothing while accepting, or once closed."""
-        if not self._is_accepting and self._socket.fileno() >= 0:
+        """Begin or continue accepting. Does nothing while accepting or throttled, or once closed."""
+        if not self._is_accepting and not self._is_throttled and self._socket.fileno() >= 0:
             self._is_accepting = True
             self._loop.add_reader(self._socket, self._accept_some)
 
@@ -167,13 +173,26 @@ class Acceptor:
             self._is_accepting = False
             self._loop.remove_reader(self._socket)
 
+    def throttle(self, pause_ms: float) -> None:
+        """Leave new connections in the kernel's queue for a time, whatever starts the acceptor meanwhile."""
+        self.pause()
+        if not self._is_throttled:
+            self._is_throttled = True
+            self._loop.call_later(pause_ms / 1000, self._end_throttle)
+
     def close(self) -> None:
         """Stop for good; the kernel refuses new connections from now on."""
         self.pause()
         self._socket.close()
 
+    def _end_throttle(self) -> None:
+        self._is_throttled = False
+        self.start()
+
     def _accept_some(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE_UP):
+            if self._is_throttled:
+                return
             if not self._may_accept():
                 self.pause()
                 return

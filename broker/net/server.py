@@ -5,7 +5,7 @@ Sockets become `AcceptedConnection`s here. Only the pipelines that `open_pipelin
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from broker.clock import Clock
@@ -14,17 +14,19 @@ from broker.net.admission import ConnectionCounts
 from broker.net.backlog import RequestBacklog
 from broker.net.connection import AcceptedConnection, ServerResources
 from broker.net.idle import IdleOrder
-from broker.net.limits import NetLimits
-from broker.net.listening import Acceptor, ListenAddress, addresses_of, host_and_port, listen, set_options
+from broker.net.limits import ListenerLimits, NetLimits
+from broker.net.listening import Acceptor, ListenAddress, by_address, host_and_port, listen, set_options
 from broker.net.pending_protocol import PendingProtocol
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, OpenPipeline
 from broker.net.stats import ListenerStats
+from broker.quotas.connection_rates import ConnectionRates
 
 IDLE_CHECKS_PER_LIMIT = 20  # an idle connection outlives connections.max.idle.ms by a twentieth of it at most,
 IDLE_CHECK_MAX_S = 5.0  # and by this time at most
 IDLE_CHECK_MIN_S = 0.05
+THROTTLED_SOCKETS_MAX = 1_000  # further connections of addresses above their rate are closed at once
 
 log = EventLog("broker.net")
 
@@ -55,9 +57,11 @@ class Server:
         self._protected = protected_listener
         self._idle: IdleOrder[AcceptedConnection] = IdleOrder(limits.connections_max_idle_ms)
         self._counts = ConnectionCounts(limits.max_connections, limits.max_connections_per_ip, {})
+        self.rates = ConnectionRates(limits.quota_windows, exempt_listener=protected_listener)
+        self._throttled: set[socket.socket] = set()  # of addresses above their rate
         self._warnings = RateLimitedLog(log)
         self._sockets: dict[str, socket.socket] = {}
-        self._acceptors: list[Acceptor] = []
+        self._acceptors: dict[str, Acceptor] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._serial = 0
@@ -72,12 +76,7 @@ class Server:
     def open(self) -> None:
         """Take the ports of all listeners, or of none. Raises ListenError."""
         limits = self._limits
-        overrides = {
-            address: count
-            for host, count in limits.max_connections_per_ip_overrides.items()
-            for address in addresses_of(host)
-        }
-        self._counts = ConnectionCounts(limits.max_connections, limits.max_connections_per_ip, overrides)
+        self.set_limits(limits, by_address(limits.max_connections_per_ip_overrides))
         try:
             for listener in self._listeners:
                 self._sockets[listener.name] = listen(
@@ -90,6 +89,21 @@ class Server:
                 opened.close()
             self._sockets.clear()
             raise
+
+    def set_limits(self, limits: NetLimits, overrides: Mapping[str, int]) -> None:
+        """Change the limits on connections and their rates; `overrides` of `max.connections.per.ip` are by address.
+
+        Connections above a lower `max.connections` are closed, the longest idle first.
+        """
+        self._limits = limits
+        self._counts.set_limits(limits.max_connections, limits.max_connections_per_ip, overrides)
+        self.rates.limit = limits.max_connection_creation_rate
+        for listener in self._listeners:
+            own = limits.by_listener.get(listener.name, ListenerLimits())
+            self.rates.listener(listener.name).limit = own.max_connection_creation_rate
+        for _ in range(self._counts.total - limits.max_connections):
+            self._evict_longest_idle()
+        self._resume_accepting()
 
     def start(self) -> None:
         """Serve on the running event loop."""
@@ -111,7 +125,7 @@ class Server:
                 may_accept=partial(self._may_accept, name),
                 on_accepted=partial(self._on_accepted, shared, name),
             )
-            self._acceptors.append(acceptor)
+            self._acceptors[name] = acceptor
             acceptor.start()
         self._schedule_idle_check(loop)
 
@@ -142,6 +156,9 @@ class Server:
     # Accepting.
 
     def _may_accept(self, listener: str) -> bool:
+        own = self._limits.by_listener.get(listener)
+        if own is not None and self.stats[listener].connections >= own.max_connections:
+            return False
         return listener == self._protected or not self._counts.is_full()
 
     def _evict_longest_idle(self) -> None:
@@ -156,10 +173,17 @@ class Server:
         self, shared: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
     ) -> None:
         stats = self.stats[listener]
+        now_ms = self._clock.monotonic_ms()
+        pause_ms, host_pause_ms = self.rates.admit(listener, peer[0], now_ms)
+        if pause_ms:
+            self._acceptors[listener].throttle(pause_ms)
+        if host_pause_ms:
+            self._hold(accepted, host_pause_ms)
+            stats.throttled_per_ip += 1
+            return
         if not self._counts.admits(peer[0]):
             accepted.close()
             stats.refused_per_ip += 1
-            now_ms = self._clock.monotonic_ms()
             self._warnings.report("too many connections from one address", now_ms, host=peer[0], listener=listener)
             return
         if self._counts.is_full():
@@ -170,6 +194,18 @@ class Server:
         task = asyncio.ensure_future(self._open_connection(shared, listener, accepted, peer))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
+
+    def _hold(self, accepted: socket.socket, pause_ms: int) -> None:
+        """Close a connection after a pause, so that the client does not try again at once."""
+        if len(self._throttled) >= THROTTLED_SOCKETS_MAX:
+            accepted.close()
+            return
+        self._throttled.add(accepted)
+        asyncio.get_running_loop().call_later(pause_ms / 1000, self._end_hold, accepted)
+
+    def _end_hold(self, accepted: socket.socket) -> None:
+        self._throttled.discard(accepted)
+        accepted.close()
 
     async def _open_connection(
         self, shared: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
@@ -208,15 +244,20 @@ class Server:
             if not self._counts.total:
                 self._emptied.set()
             return
-        for acceptor in self._acceptors:
+        self._resume_accepting()
+
+    def _resume_accepting(self) -> None:
+        for acceptor in self._acceptors.values():
             acceptor.start()
 
     # Draining.
 
     def stop_listening(self) -> None:
         """Release the ports; open connections stay open. Does nothing the second time."""
-        for acceptor in self._acceptors:
+        for acceptor in self._acceptors.values():
             acceptor.close()
+        for accepted in tuple(self._throttled):
+            self._end_hold(accepted)
         for opened in self._sockets.values():
             opened.close()
 

@@ -11,6 +11,7 @@ class ListenerStats:
     accepted: int = 0
     closed: int = 0
     refused_per_ip: int = 0
+    throttled_per_ip: int = 0
     expired_idle: int = 0
     evicted: int = 0
     requests: int = 0

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
+from broker.config.definitions import LISTENER_PREFIX
 from broker.config.listeners import ConfiguredListener
 from broker.metadata.image.cluster_image import RegisteredEndpoint
-from broker.net.limits import NetLimits
+from broker.net.limits import ListenerLimits, NetLimits
 from broker.net.listening import ListenAddress
 from broker.net.request import OpenPipeline
 from broker.net.server import Server
 from broker.node.own_host import own_host
+from broker.quotas.windowed_rate import QuotaWindows
 
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -20,7 +22,8 @@ def open_ports(
 ) -> Server:
     """Take the ports of listeners without serving them yet. Raise ListenError."""
     places = [ListenAddress(each.name, each.host, each.port) for each in listeners]
-    server = Server(open_pipeline, _limits(config), places, clock=clock)
+    protected = config.inter_broker_listener_name if config.is_broker and len(places) > 1 else None
+    server = Server(open_pipeline, net_limits(config, listeners), places, clock=clock, protected_listener=protected)
     server.open()
     return server
 
@@ -38,7 +41,8 @@ def advertised_endpoints(config: BrokerConfig, server: Server) -> dict[str, Regi
     }
 
 
-def _limits(config: BrokerConfig) -> NetLimits:
+def net_limits(config: BrokerConfig, listeners: Sequence[ConfiguredListener]) -> NetLimits:
+    """Return the configured limits of a server with these listeners."""
     return NetLimits(
         socket_request_max_bytes=config.socket_request_max_bytes,
         queued_max_requests=config.queued_max_requests,
@@ -46,10 +50,24 @@ def _limits(config: BrokerConfig) -> NetLimits:
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        max_connection_creation_rate=config.max_connection_creation_rate,
+        by_listener={each.name: _listener_limits(config, each.name) for each in listeners},
+        quota_windows=QuotaWindows(config.quota_window_num, config.quota_window_size_seconds * 1000),
         connections_max_idle_ms=config.connections_max_idle_ms,
         socket_listen_backlog_size=config.socket_listen_backlog_size,
         socket_send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
         socket_receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),
+    )
+
+
+def _listener_limits(config: BrokerConfig, listener: str) -> ListenerLimits:
+    """Return the limits of one listener: the keys below its prefix, else those of the broker, as in Kafka."""
+    prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+    connections = config.layers.find(f"{prefix}max.connections")
+    rate = config.layers.find(f"{prefix}max.connection.creation.rate")
+    return ListenerLimits(
+        config.max_connections if connections is None else int(connections),
+        config.max_connection_creation_rate if rate is None else int(rate),
     )
 
 

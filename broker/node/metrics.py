@@ -9,7 +9,7 @@ from broker.metrics.family import Family
 from broker.metrics.fetch_sessions import fetch_session_families
 from broker.metrics.fetchers import fetcher_families
 from broker.metrics.loop_lag import LoopLag
-from broker.metrics.network import network_families
+from broker.metrics.network import connection_rate_families, network_families
 from broker.metrics.node import (
     LogFigures,
     broker_families,
@@ -43,7 +43,7 @@ def node_families(
         *broker_families(broker_state=lambda: lifecycle.state),
         *requests.families(),
         *data.partitions.traffic.families(),
-        *_network(servers),
+        *_network(servers, clock),
         *_replicas(data, metadata, clock),
         *partition_families(lambda: (_figures_of(partition) for partition in data.partitions.all())),
         *fetch_session_families(data.fetch_sessions),
@@ -64,16 +64,19 @@ def controller_node_families(
     """Return all families of a node that is only a controller."""
     return [
         *requests.families(),
-        *_network(servers),
+        *_network(servers, clock),
         *_controller(metadata),
         *_metadata(metadata, clock),
         lag.family(),
     ]
 
 
-def _network(servers: Sequence[Server]) -> list[Family]:
+def _network(servers: Sequence[Server], clock: Clock) -> list[Family]:
     stats = {name: counts for server in servers for name, counts in server.stats.items()}
-    return network_families(stats, [server.backlog for server in servers])
+    return [
+        *network_families(stats, [server.backlog for server in servers]),
+        *connection_rate_families([server.rates for server in servers], clock.monotonic_ms),
+    ]
 
 
 def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:

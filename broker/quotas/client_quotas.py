@@ -1,8 +1,7 @@
 """The client quotas of a broker: bytes produced, bytes fetched, and the time that requests occupy the event loop.
 
 Clients that share a quota share a sensor (KIP-13, KIP-55, KIP-124). A client without a quota has none and costs a few
-look-ups; a broker without quotas of a type costs nothing. Sensors expire an hour after their last use, as in Kafka, and
-the least recently used one is dropped where there are more than `SENSORS_MAX`: its clients begin with an empty window.
+look-ups; a broker without quotas of a type costs nothing.
 """
 
 from collections.abc import Iterator
@@ -13,15 +12,13 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.quota_image import QuotaEntity
 from broker.metadata.image.quota_precedence import AppliedQuota, Sharers, applied_quota
+from broker.quotas.sensor_table import SensorTable
 from broker.quotas.windowed_rate import QuotaWindows, WindowedRate
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
 
-SENSOR_EXPIRATION_MS: Final = 3_600_000
-SENSORS_MAX: Final = 10_000
-_AVERAGE_MS: Final = 30_000
 _PERCENT_PER_MS: Final = 0.1
 """A loop that is busy for a millisecond is busy for a tenth of a percent of a second."""
 
@@ -36,44 +33,6 @@ class QuotaClient(NamedTuple):
 def quota_client(principal: str, client_id: str | None) -> QuotaClient:
     """Return the client of a request by `principal` (`Type:name`)."""
     return QuotaClient(principal.partition(":")[2], client_id or "")
-
-
-class _RecentAverage:
-    """The average of values of the last 30 to 60 seconds (Kafka: `Avg` over 2 samples of 30 s)."""
-
-    __slots__ = ("_began_ms", "_count", "_former", "_sum")
-
-    def __init__(self) -> None:
-        self._began_ms = 0.0
-        self._count, self._sum = 0, 0.0
-        self._former = (0, 0.0)
-
-    def record(self, value: float, now_ms: float) -> None:
-        self._advance(now_ms)
-        self._count += 1
-        self._sum += value
-
-    def average(self, now_ms: float) -> float:
-        """Return the average, 0 without values."""
-        self._advance(now_ms)
-        count = self._count + self._former[0]
-        return (self._sum + self._former[1]) / count if count else 0.0
-
-    def _advance(self, now_ms: float) -> None:
-        age_ms = now_ms - self._began_ms
-        if age_ms >= _AVERAGE_MS:
-            self._former = (self._count, self._sum) if age_ms < 2 * _AVERAGE_MS else (0, 0.0)
-            self._count, self._sum = 0, 0.0
-            self._began_ms = now_ms
-
-
-class _Sensor:
-    __slots__ = ("rate", "throttles", "used_ms")
-
-    def __init__(self, windows: QuotaWindows) -> None:
-        self.rate = WindowedRate(windows)
-        self.throttles = _RecentAverage()
-        self.used_ms = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +54,7 @@ class ClientQuotaManager:
         self._windows = windows
         self._max_throttle_ms = max_throttle_ms
         self._rates: dict[QuotaEntity, float] = {}
-        self._sensors: dict[Sharers, _Sensor] = {}  # least recently used first
+        self._sensors: SensorTable[Sharers] = SensorTable(windows)
 
     @property
     def is_enabled(self) -> bool:
@@ -118,7 +77,7 @@ class ClientQuotaManager:
         applied = self._applied(client)
         if applied is None:
             return 0
-        sensor = self._sensor(applied.sharers, now_ms)
+        sensor = self._sensors.get(applied.sharers, now_ms)
         sensor.rate.record(value, now_ms)
         throttle_ms = sensor.rate.throttle_ms(applied.rate, now_ms)
         if self._max_throttle_ms is not None:
@@ -134,7 +93,7 @@ class ClientQuotaManager:
         applied = self._applied(client)
         if applied is None:
             return 0
-        sensor = self._sensor(applied.sharers, now_ms)
+        sensor = self._sensors.get(applied.sharers, now_ms)
         is_first = sensor.rate.is_empty(now_ms)
         sensor.rate.record(value, now_ms)
         throttle_ms = sensor.rate.throttle_ms(applied.rate, now_ms)
@@ -151,13 +110,13 @@ class ClientQuotaManager:
         """Record a value without throttling; the client's next charge sees it."""
         applied = self._applied(client)
         if applied is not None:
-            self._sensor(applied.sharers, now_ms).rate.record(value, now_ms)
+            self._sensors.get(applied.sharers, now_ms).rate.record(value, now_ms)
 
     def on_throttled(self, client: QuotaClient, throttle_ms: float, now_ms: float) -> None:
         """Note that this quota pauses the client."""
         applied = self._applied(client)
         if applied is not None:
-            self._sensor(applied.sharers, now_ms).throttles.record(throttle_ms, now_ms)
+            self._sensors.get(applied.sharers, now_ms).throttles.record(throttle_ms, now_ms)
 
     def burst(self, client: QuotaClient) -> float | None:
         """Return the value that the client may use at once after a pause; None without a quota."""
@@ -166,33 +125,13 @@ class ClientQuotaManager:
 
     def figures(self, now_ms: float, limit: int) -> Iterator[SensorFigures]:
         """Yield the `limit` most recently used sensors."""
-        recent = list(reversed(self._sensors.items()))[:limit] if self._sensors else []
-        for sharers, sensor in recent:
+        for sharers, sensor in self._sensors.recent(limit):
             yield SensorFigures(sharers, sensor.rate.per_second(now_ms), sensor.throttles.average(now_ms))
 
     def _applied(self, client: QuotaClient) -> AppliedQuota | None:
         if not self._rates:
             return None
         return applied_quota(self._rates.get, client.user, client.client_id)
-
-    def _sensor(self, sharers: Sharers, now_ms: float) -> _Sensor:
-        sensors = self._sensors
-        sensor = sensors.pop(sharers, None)
-        if sensor is None:
-            sensor = _Sensor(self._windows)
-            self._expire(now_ms)
-        sensors[sharers] = sensor
-        sensor.used_ms = now_ms
-        return sensor
-
-    def _expire(self, now_ms: float) -> None:
-        """Drop unused sensors, and make room for one more."""
-        sensors = self._sensors
-        while sensors:
-            oldest = next(iter(sensors))
-            if len(sensors) < SENSORS_MAX and now_ms - sensors[oldest].used_ms < SENSOR_EXPIRATION_MS:
-                return
-            del sensors[oldest]
 
 
 class BrokerQuotas:

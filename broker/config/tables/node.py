@@ -88,7 +88,7 @@ NODE_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("max.connections.per.ip.overrides", STRING, "",
         "Limits for single hosts, as host:count pairs, instead of max.connections.per.ip.", scope=Scope.CLUSTER),
     ConfigKey("max.connection.creation.rate", INT, "2147483647",
-        "New connections accepted per second.", rule=at_least(0), scope=Scope.CLUSTER, honoured=False),
+        "New connections accepted per second.", rule=at_least(0), scope=Scope.CLUSTER),
     ConfigKey("max.incremental.fetch.session.cache.slots", INT, "1000",
         "Incremental fetch sessions kept at a time.", rule=at_least(0)),
     ConfigKey("max.request.partition.size.limit", INT, "2000",

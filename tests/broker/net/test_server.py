@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.net.limits import NetLimits
+from broker.net.limits import ListenerLimits, NetLimits
 from broker.net.listening import ListenAddress, ListenError
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
+from broker.quotas.windowed_rate import QuotaWindows
 from tests.broker.net.fakes import Broker, frame
 from tests.support.fakes.clock import ManualClock
 
@@ -245,6 +246,59 @@ def test_simultaneous_protected_connections_evict_one_connection_each(run: Run) 
             assert house.server.stats["PLAINTEXT"].evicted == 2
             for opened in sockets:
                 opened.close()
+
+    run(scenario())
+
+
+def test_listener_above_its_connection_rate_pauses(run: Run) -> None:
+    async def scenario() -> None:
+        own = ListenerLimits(max_connection_creation_rate=1)
+        limits = NetLimits(by_listener={"PLAINTEXT": own}, quota_windows=QuotaWindows(1, 20))
+        async with serving(Broker(), limits) as house:
+            clients = [await house.connect() for _ in range(3)]
+            assert [await client.ask(1) for client in clients] == [1, 1, 1]
+            assert house.server.rates.listener("PLAINTEXT").throttles.average(house.clock.monotonic_ms()) == 20
+
+    run(scenario())
+
+
+def test_connection_of_an_address_above_its_rate_is_closed_after_a_pause(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(Broker(), NetLimits(quota_windows=QuotaWindows(2, 20))) as house:
+            house.server.rates.set_host_limit("127.0.0.1", 50)
+            first, second = await house.connect(), await house.connect()
+            assert await first.ask(1) == 1
+            assert await second.until_closed() == b""
+            assert house.server.stats["PLAINTEXT"].throttled_per_ip == 1
+            assert house.connection_count == 1
+
+    run(scenario())
+
+
+def test_listener_has_a_limit_of_its_own(run: Run) -> None:
+    async def scenario() -> None:
+        limits = NetLimits(by_listener={"PLAINTEXT": ListenerLimits(max_connections=1)})
+        async with serving(Broker(), limits, PLAINTEXT, INTERNAL) as house:
+            first, second, other = await house.connect(), await house.connect(), await house.connect("INTERNAL")
+            second.send(frame(2))
+            assert await other.ask(1) == 1
+            assert await first.ask(3) == 3
+            assert house.server.stats["PLAINTEXT"].connections == 1
+            first.writer.close()
+            assert await second.answer() == (2, b"")
+
+    run(scenario())
+
+
+def test_lower_limit_closes_the_longest_idle_connections(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(Broker()) as house:
+            silent, active = await house.connect(), await house.connect()
+            assert await silent.ask(1) == 1
+            assert await active.ask(2) == 2
+            house.server.set_limits(NetLimits(max_connections=1), {})
+            assert await silent.until_closed() == b""
+            assert await active.ask(3) == 3
 
     run(scenario())
 

@@ -5,15 +5,15 @@ import pytest
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.quota_image import quota_entity, quota_record
-from broker.quotas import client_quotas
+from broker.quotas import sensor_table
 from broker.quotas.client_quotas import (
-    SENSOR_EXPIRATION_MS,
     BrokerQuotas,
     ClientQuotaManager,
     QuotaClient,
     percent_of_loop,
     quota_client,
 )
+from broker.quotas.sensor_table import SENSOR_EXPIRATION_MS
 from broker.quotas.windowed_rate import QuotaWindows
 
 ALICE = QuotaClient("alice", "app")
@@ -97,7 +97,7 @@ def test_unused_sensor_expires() -> None:
 
 
 def test_sensors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_quotas, "SENSORS_MAX", 100)
+    monkeypatch.setattr(sensor_table, "SENSORS_MAX", 100)
     quotas = manager(({"client-id": None}, 1.0))
     for number in range(1_000):
         quotas.charge(QuotaClient("alice", str(number)), 1, 0.0)
