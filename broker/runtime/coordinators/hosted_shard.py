@@ -171,7 +171,11 @@ class HostedShard(Generic[S]):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         offset = self._partition_log.append_marker(marker, self.leader_epoch, self._clock.now_ms())
         self._check_offset(offset)
-        self.shard.replay_end_transaction(marker.producer_id, marker.is_commit)
+        try:
+            self.shard.replay_end_transaction(marker.producer_id, marker.is_commit)
+        except BaseException:
+            self._on_broken()
+            raise
         self._next_offset += 1
         operation = CoordinatorOperation[None](CoordinatorResult(None))
         self._await_commit([operation], offset)

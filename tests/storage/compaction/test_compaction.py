@@ -370,6 +370,29 @@ def test_marker_is_kept_for_delete_retention_after_its_data() -> None:
     assert markers() == [(5, None)]
 
 
+def test_abort_marker_outlives_its_data_by_delete_retention() -> None:
+    """A reader in the middle of the aborted data needs the marker; new readers meet no data, and no index entry."""
+    log = LogCleanerHarness()
+    log.put(("x", "1"))
+    log.put_in_transaction(1, ("a", "aborted"))
+    log.end(1, ControlType.ABORT)
+    log.put_in_transaction(1, ("last", "of the producer"))
+    log.end(1, ControlType.COMMIT)
+
+    def compact() -> list[tuple[int, int | None]]:
+        log.roll()
+        log.put(("z", "1"))
+        log.compact()
+        return [(h.base_offset, h.delete_horizon_ms) for h, _ in log.batches() if h.is_control and h.record_count]
+
+    assert compact() == [(2, None), (4, None)]
+    assert [txn.producer_id for txn in log.log.aborted_transactions(0, 100)] == [1]
+    assert compact()[0] == (2, NOW_MS + DAY_MS)
+    assert log.log.aborted_transactions(0, 100) == []
+    log.pass_time(DAY_MS)
+    assert compact() == [(4, None)]
+
+
 def test_first_batch_of_a_leader_epoch_stays_as_a_bare_header() -> None:
     """A follower that reads the log after compaction derives the same epochs as one that read it before."""
     log = LogCleanerHarness()
