@@ -74,6 +74,11 @@ class TimerQueue(Generic[Cause]):
         timer = self._timers.get(key)
         return None if timer is None else timer.deadline_ms
 
+    def cause(self, key: str) -> Cause | None:
+        """Return the cause of the key's timer; None without a timer."""
+        timer = self._timers.get(key)
+        return None if timer is None else timer.cause
+
     @property
     def next_wake_ms(self) -> float | None:
         """The earliest time at which a timer can be due. No timer is due before; possibly none is due at that time."""

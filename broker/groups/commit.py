@@ -9,6 +9,8 @@ from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import CoordinatorClock
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.offsets import check_consumer_commit
+from broker.groups.consumer.table import ConsumerGroupTable
 from broker.groups.metrics import GroupMetrics
 from broker.groups.records import CommittedOffset, GroupEvent, GroupRecord, OffsetKey, offset_committed
 from broker.groups.state import GroupState
@@ -39,12 +41,14 @@ class OffsetCommit:
     def __init__(
         self,
         groups: GroupTable,
+        consumer_groups: ConsumerGroupTable,
         timers: GroupTimers,
         config: GroupConfig,
         metrics: GroupMetrics,
         clock: CoordinatorClock,
     ) -> None:
         self._groups = groups
+        self._consumer_groups = consumer_groups
         self._timers = timers
         self._config = config
         self._metrics = metrics
@@ -72,7 +76,11 @@ class OffsetCommit:
 
     def _check(self, request: OffsetCommitRequest, api_version: int) -> None:
         group = self._groups.get(request.group_id)
-        if group is not None:
+        consumer_group = self._consumer_groups.get(request.group_id)
+        if consumer_group is not None:
+            epoch = request.generation_id_or_member_epoch
+            check_consumer_commit(consumer_group, request.member_id, epoch, api_version)
+        elif group is not None:
             check_commit(group, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
             self._keep_session(group, request.member_id)
         elif request.generation_id_or_member_epoch >= 0:

@@ -2,6 +2,9 @@
 
 from broker.coordination.shard import CoordinatorResult
 from broker.groups.classic import ClassicGroup
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.records import group_removed as consumer_group_removed
+from broker.groups.consumer.table import ConsumerGroupTable
 from broker.groups.metrics import GroupMetrics
 from broker.groups.offsets import OffsetStore
 from broker.groups.records import GroupEvent, GroupRecord, OffsetKey, group_removed, offset_removed
@@ -21,29 +24,38 @@ from protocol.messages.offset_delete import (
 class Deletions:
     """Decides which tombstones to write."""
 
-    def __init__(self, groups: GroupTable, offsets: OffsetStore, metrics: GroupMetrics) -> None:
+    def __init__(
+        self,
+        groups: GroupTable,
+        consumer_groups: ConsumerGroupTable,
+        offsets: OffsetStore,
+        metrics: GroupMetrics,
+    ) -> None:
         self._groups = groups
+        self._consumer_groups = consumer_groups
         self._offsets = offsets
         self._metrics = metrics
 
     def delete_group(self, group_id: str) -> CoordinatorResult[GroupEvent, DeletableGroupResult]:
         """Delete a group without members, with all its offsets."""
-        group = self._groups.get(group_id)
+        group = self._groups.get(group_id) or self._consumer_groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             return CoordinatorResult(DeletableGroupResult(group_id, ErrorCode.GROUP_ID_NOT_FOUND))
         if not group.is_empty:
             return CoordinatorResult(DeletableGroupResult(group_id, ErrorCode.NON_EMPTY_GROUP))
         removals = [offset_removed(key) for key in self._offsets.keys_of_group(group_id)]
         self._metrics.offset_deletions += len(removals)
-        return CoordinatorResult(DeletableGroupResult(group_id), [*removals, group_removed(group_id)])
+        return CoordinatorResult(DeletableGroupResult(group_id), [*removals, *tombstones_of(group)])
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[GroupEvent, OffsetDeleteResponse]:
         """Delete offsets of existing partitions, except of topics that the group reads.
 
         Raise KafkaError when the group has no offsets to delete.
         """
-        group = self._groups.get_or_raise(request.group_id)
-        _check_offset_deletion(group)
+        group: ClassicGroup | ConsumerGroup | None = self._consumer_groups.get(request.group_id)
+        if group is None:
+            group = self._groups.get_or_raise(request.group_id)
+            _check_offset_deletion(group)
         records: list[GroupRecord] = []
         topics = [self._delete_topic_offsets(group, topic, records) for topic in request.topics]
         self._metrics.offset_deletions += len(records)
@@ -55,7 +67,7 @@ class Deletions:
         return CoordinatorResult(None, records, atomic=False)
 
     def _delete_topic_offsets(
-        self, group: ClassicGroup, topic: OffsetDeleteRequestTopic, records: list[GroupRecord]
+        self, group: ClassicGroup | ConsumerGroup, topic: OffsetDeleteRequestTopic, records: list[GroupRecord]
     ) -> OffsetDeleteResponseTopic:
         is_read = group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
@@ -67,6 +79,15 @@ class Deletions:
 
     def _exists(self, key: OffsetKey) -> bool:
         return self._offsets.get(key) is not None or self._offsets.is_pending(key)
+
+
+def tombstones_of(group: ClassicGroup | ConsumerGroup) -> list[GroupRecord]:
+    """Return the tombstones of a group without members; its offsets have others."""
+    if isinstance(group, ClassicGroup):
+        return [group_removed(group.group_id)]
+    return consumer_group_removed(
+        group.group_id, group.members, group.regexes, has_partition_metadata=group.has_partition_metadata
+    )
 
 
 def _check_offset_deletion(group: ClassicGroup) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 
 from broker.groups.classic import ClassicGroup
+from broker.groups.consumer.describe import CONSUMER_GROUP_TYPE, listed
+from broker.groups.consumer.table import ConsumerGroupTable
 from broker.groups.member import ClassicGroupMember
 from broker.groups.state import GroupState
 from broker.groups.table import GroupTable
@@ -18,19 +20,28 @@ def reports_missing_groups(api_version: int) -> bool:
     return api_version >= 6
 
 
-def list_groups(groups: GroupTable, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+def list_groups(
+    groups: GroupTable, consumer_groups: ConsumerGroupTable, states: Collection[str], types: Collection[str]
+) -> list[ListedGroup]:
     """Return the groups in one of the states and of one of the types, in any case; an empty filter accepts all."""
     wanted_states = {state.strip().lower() for state in states}
-    if types and CLASSIC_GROUP_TYPE not in {each.lower() for each in types}:
-        return []
-    return [_listed(group) for group in groups if not wanted_states or group.state.value.lower() in wanted_states]
+    wanted_types = {each.lower() for each in types} or {CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE}
+    found: list[ListedGroup] = []
+    if CLASSIC_GROUP_TYPE in wanted_types:
+        found.extend(map(_listed, groups))
+    if CONSUMER_GROUP_TYPE in wanted_types:
+        found.extend(map(listed, consumer_groups))
+    return [each for each in found if not wanted_states or each.group_state.lower() in wanted_states]
 
 
-def describe_group(groups: GroupTable, group_id: str, api_version: int) -> DescribedGroup:
-    """Describe one group. Members' metadata and assignments are shown only in a Stable group."""
+def describe_group(
+    groups: GroupTable, consumer_groups: ConsumerGroupTable, group_id: str, api_version: int
+) -> DescribedGroup:
+    """Describe one classic group. Members' metadata and assignments are shown only in a Stable group."""
     group = groups.get(group_id)
     if group is None:
-        return _missing(group_id, api_version)
+        is_other = group_id in consumer_groups
+        return _missing(group_id, api_version, "is not a classic group" if is_other else "not found")
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
         group_id=group_id,
@@ -41,11 +52,11 @@ def describe_group(groups: GroupTable, group_id: str, api_version: int) -> Descr
     )
 
 
-def _missing(group_id: str, api_version: int) -> DescribedGroup:
+def _missing(group_id: str, api_version: int, reason: str) -> DescribedGroup:
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     if reports_missing_groups(api_version):
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        described.error_message = f"Group {group_id} not found."
+        described.error_message = f"Group {group_id} {reason}."
     return described
 
 

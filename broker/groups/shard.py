@@ -4,7 +4,6 @@ Joins the operations of this package behind the interface that the runtime drive
 """
 
 from collections.abc import Callable, Collection
-from typing import assert_never
 
 from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import CoordinatorClock, TimerQueue
@@ -12,6 +11,9 @@ from broker.groups.answers import join_refused, sync_refused
 from broker.groups.attempt import JoinAttempt
 from broker.groups.commit import OffsetCommit
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.environment import ConsumerGroupEnvironment
+from broker.groups.consumer.groups import ConsumerGroups
+from broker.groups.consumer.offsets import check_consumer_fetch
 from broker.groups.deletion import Deletions
 from broker.groups.describe import describe_group, list_groups
 from broker.groups.expiry import OffsetExpiry
@@ -51,9 +53,18 @@ from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffse
 
 
 class GroupShard:
-    """The groups of one partition. `new_uuid` supplies the random part of member ids."""
+    """The groups of one partition. `new_uuid` supplies the random part of member ids.
 
-    def __init__(self, config: GroupConfig, clock: CoordinatorClock, new_uuid: Callable[[], str]) -> None:
+    `consumer` holds the settings and look-ups of consumer groups; without it, they know no topics.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        clock: CoordinatorClock,
+        new_uuid: Callable[[], str],
+        consumer: ConsumerGroupEnvironment | None = None,
+    ) -> None:
         self.metrics = GroupMetrics()
         self.groups = GroupTable(self.metrics)
         self.offsets = OffsetStore(self.metrics)
@@ -61,17 +72,24 @@ class GroupShard:
         self._clock = clock
         self._queue: TimerQueue[GroupCause] = TimerQueue(clock.monotonic_ms)
         self._timers = GroupTimers(self._queue)
-        self._replay = Replay(self.groups, self.offsets)
+        environment = consumer or ConsumerGroupEnvironment()
+        self.consumer_groups = ConsumerGroups(self.groups, environment, self._queue, clock, new_uuid)
+        consumer_groups = self.consumer_groups.table
+        self._replay = Replay(self.groups, consumer_groups, self.offsets)
         self._rebalances = Rebalances(self.groups, self._timers, config, clock)
         self._join = JoinGroup(self.groups, self._rebalances, self._timers, config, clock, new_uuid)
         self._sync = SyncGroup(self.groups, self._rebalances, self._timers, self.metrics, clock)
         self._heartbeat = Heartbeat(self.groups, self._timers)
         self._leave = LeaveGroup(self.groups, self._rebalances, self._timers)
-        self._commit = OffsetCommit(self.groups, self._timers, config, self.metrics, clock)
-        self._transactional_commit = TransactionalOffsetCommit(self.groups, config, self.metrics, clock)
+        self._commit = OffsetCommit(self.groups, consumer_groups, self._timers, config, self.metrics, clock)
+        self._transactional_commit = TransactionalOffsetCommit(
+            self.groups, consumer_groups, config, self.metrics, clock
+        )
         self._fetch = OffsetFetch(self.offsets)
-        self._deletions = Deletions(self.groups, self.offsets, self.metrics)
-        self._expiry = OffsetExpiry(self.groups, self.offsets, self._timers, config, self.metrics, clock)
+        self._deletions = Deletions(self.groups, consumer_groups, self.offsets, self.metrics)
+        self._expiry = OffsetExpiry(
+            self.groups, consumer_groups, self.offsets, self._timers, config, self.metrics, clock
+        )
 
     # Interface of every shard.
 
@@ -101,11 +119,12 @@ class GroupShard:
             case ExpiryDue():
                 return self._expiry.run(cause)
             case _:
-                assert_never(cause)
+                return self.consumer_groups.on_timer(cause)
 
     def on_loaded(self) -> None:
         """Give every member a new session, and shrink groups that exceed a size limit set meanwhile."""
         self._expiry.start()
+        self.consumer_groups.on_loaded()
         for group in self.groups:
             for member in group.members.values():
                 self._timers.renew_session(group, member)
@@ -150,6 +169,9 @@ class GroupShard:
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, require_stable: bool
     ) -> CoordinatorResult[GroupEvent, OffsetFetchResponseGroup]:
+        consumer_group = self.consumer_groups.table.get(request.group_id)
+        if consumer_group is not None:
+            check_consumer_fetch(consumer_group, request.member_id, request.member_epoch)
         return CoordinatorResult(self._fetch.run(request, require_stable))
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[GroupEvent, OffsetDeleteResponse]:
@@ -161,10 +183,10 @@ class GroupShard:
     def list_groups(
         self, states: Collection[str], types: Collection[str]
     ) -> CoordinatorResult[GroupEvent, list[ListedGroup]]:
-        return CoordinatorResult(list_groups(self.groups, states, types))
+        return CoordinatorResult(list_groups(self.groups, self.consumer_groups.table, states, types))
 
     def describe_group(self, group_id: str, api_version: int) -> CoordinatorResult[GroupEvent, DescribedGroup]:
-        return CoordinatorResult(describe_group(self.groups, group_id, api_version))
+        return CoordinatorResult(describe_group(self.groups, self.consumer_groups.table, group_id, api_version))
 
     def on_topics_deleted(self, topics: set[str]) -> Outcome:
         return self._deletions.on_topics_deleted(topics)

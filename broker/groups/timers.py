@@ -5,6 +5,7 @@ from typing import NamedTuple
 from broker.coordination.timers import TimerQueue
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from broker.groups.consumer.timers import ConsumerGroupCause
 from broker.groups.member import ClassicGroupMember
 
 
@@ -43,7 +44,7 @@ class ExpiryDue(NamedTuple):
     is_new_round: bool = True
 
 
-GroupCause = SessionExpired | InitialDelayOver | JoinPhaseOver | SyncPhaseOver | ExpiryDue
+GroupCause = SessionExpired | InitialDelayOver | JoinPhaseOver | SyncPhaseOver | ExpiryDue | ConsumerGroupCause
 
 _EXPIRY_KEY = "expiry"
 

@@ -8,6 +8,8 @@ from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import CoordinatorClock
 from broker.groups.commit import check_commit, utf16_length
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.offsets import check_transactional_commit
+from broker.groups.consumer.table import ConsumerGroupTable
 from broker.groups.metrics import GroupMetrics
 from broker.groups.records import CommittedOffset, GroupEvent, GroupRecord, OffsetKey, offset_committed
 from broker.groups.table import GroupTable
@@ -25,8 +27,16 @@ from protocol.messages.txn_offset_commit import (
 class TransactionalOffsetCommit:
     """Handles TxnOffsetCommit requests whose topics and partitions exist and whose transaction is verified."""
 
-    def __init__(self, groups: GroupTable, config: GroupConfig, metrics: GroupMetrics, clock: CoordinatorClock) -> None:
+    def __init__(
+        self,
+        groups: GroupTable,
+        consumer_groups: ConsumerGroupTable,
+        config: GroupConfig,
+        metrics: GroupMetrics,
+        clock: CoordinatorClock,
+    ) -> None:
         self._groups = groups
+        self._consumer_groups = consumer_groups
         self._config = config
         self._metrics = metrics
         self._clock = clock
@@ -51,7 +61,10 @@ class TransactionalOffsetCommit:
 
     def _check(self, request: TxnOffsetCommitRequest) -> None:
         group = self._groups.get(request.group_id)
-        if group is not None:
+        consumer_group = self._consumer_groups.get(request.group_id)
+        if consumer_group is not None:
+            check_transactional_commit(consumer_group, request.member_id, request.generation_id)
+        elif group is not None:
             check_commit(
                 group, request.member_id, request.group_instance_id, request.generation_id, is_transactional=True
             )

@@ -12,12 +12,14 @@ from broker.groups.shard import GroupShard
 from broker.logs import EventLog
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import NetworkClient, PeerSettings
+from broker.node.consumer_groups import consumer_group_environment, serves_consumer_groups
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
 from broker.runtime.controller.dynamic_config import DynamicConfig
 from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
@@ -256,22 +258,32 @@ def _build_groups(
     verifier: TransactionVerifier,
 ) -> GroupCoordinator:
     group_config = _group_config(config)
+    environment = consumer_group_environment(config, lambda: metadata.image)
+    partition_count = _partition_count(config, metadata)
     codec = Codec(config.offsets_topic_compression_codec)
     shards = ShardRuntime[GroupShard](
         runtime,
         GROUP_METADATA_TOPIC,
-        lambda: GroupShard(group_config, runtime.clock, lambda: str(uuid.uuid4())),
+        lambda: GroupShard(group_config, runtime.clock, lambda: str(uuid.uuid4()), environment),
         lambda partition: PartitionLog(partitions.hosted(GROUP_METADATA_TOPIC, partition), runtime.io, codec),
         WriteLimits(group_config.group_coordinator_append_linger_ms, group_config.offsets_commit_timeout_ms),
         ShardLoader(runtime.clock, config.offsets_load_buffer_size),
     )
+    consumer_groups = ConsumerGroupCoordinator(
+        runtime,
+        shards,
+        partition_count,
+        lambda: metadata.image,
+        lambda: serves_consumer_groups(config, metadata.image),
+    )
     return GroupCoordinator(
         shards,
         group_config,
-        _partition_count(config, metadata),
+        partition_count,
         config.node_id,
         runtime.loop,
         OffsetTransactions(GROUP_METADATA_TOPIC, partitions, verifier, runtime.clock),
+        consumer_groups,
     )
 
 

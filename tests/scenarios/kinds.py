@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.scenarios.consumer_groups.scenario import ConsumerGroupScenario
 from tests.scenarios.groups.scenario import GroupScenario
 from tests.scenarios.isr.scenario import IsrScenario
 from tests.scenarios.quorum.scenario import QuorumScenario
@@ -14,6 +15,7 @@ from tests.scenarios.transcript import Scenario, transcripts
 HERE = Path(__file__).parent
 
 KINDS: Mapping[str, Callable[[], Scenario]] = {
+    "consumer_groups": ConsumerGroupScenario,
     "groups": GroupScenario,
     "isr": IsrScenario,
     "quorum": QuorumScenario,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from broker.api.alter_configs import AlterConfigsHandler
 from broker.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from broker.api.api_versions import ApiVersionsHandler
+from broker.api.consumer_group_describe import ConsumerGroupDescribeHandler
+from broker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler, SnapshotCutter
 from broker.api.delete_groups import DeleteGroupsHandler
 from broker.api.delete_records import DeleteRecordsHandler
@@ -239,6 +241,16 @@ def _group_routes(s: BrokerServices) -> tuple[Route, ...]:
         route(ApiKey.DESCRIBE_GROUPS, DescribeGroupsHandler(groups), needs.DESCRIBE_GROUP),
         route(ApiKey.LIST_GROUPS, ListGroupsHandler(groups), needs.DESCRIBE_CLUSTER | needs.DESCRIBE_GROUP),
         route(ApiKey.DELETE_GROUPS, DeleteGroupsHandler(groups), needs.DELETE_GROUP),
+        route(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ConsumerGroupHeartbeatHandler(groups.consumer_groups),
+            needs.READ_GROUP & needs.DESCRIBE_TOPIC,
+        ),
+        route(
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            ConsumerGroupDescribeHandler(groups.consumer_groups),
+            needs.DESCRIBE_GROUP & needs.DESCRIBE_TOPIC,
+        ),
     )
 
 

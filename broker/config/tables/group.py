@@ -11,10 +11,10 @@ STRING = ConfigType.STRING
 # fmt: off
 GROUP_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("consumer.heartbeat.interval.ms", INT, "5000",
-        "Heartbeat interval given to members of this consumer group.", rule=at_least(1), honoured=False),
+        "Heartbeat interval given to members of this consumer group.", rule=at_least(1)),
     ConfigKey("consumer.session.timeout.ms", INT, "45000",
         "Time without a heartbeat after which a member of this consumer group is removed.",
-        rule=at_least(1), honoured=False),
+        rule=at_least(1)),
     ConfigKey("share.auto.offset.reset", STRING, "latest",
         "Start of a share group on a partition: latest, earliest, or by_duration:PnDTnHnMn.nS before now.",
         rule=offset_reset_strategy, honoured=False),

@@ -20,6 +20,7 @@ from broker.groups.shard import GroupShard
 from broker.logs import EventLog
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
+from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
 from broker.runtime.coordinators.hosted_shard import Answer, Command
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.shard_log import ProducerTransaction
@@ -72,7 +73,9 @@ class GroupCoordinator:
         broker_id: BrokerId,
         loop: Loop,
         transactions: OffsetTransactions,
+        consumer_groups: ConsumerGroupCoordinator,
     ) -> None:
+        self.consumer_groups = consumer_groups
         self._runtime = runtime
         self._config = config
         self._partition_count = partition_count
@@ -210,8 +213,10 @@ class GroupCoordinator:
     # Lifecycle.
 
     async def run(self) -> None:
-        """Load elected partitions, one after another, until cancelled."""
-        await self._runtime.run_loader()
+        """Load elected partitions, one after another, and look up topics by pattern, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._runtime.run_loader())
+            tasks.create_task(self.consumer_groups.run())
 
     def close(self) -> None:
         """Answer every parked request with NOT_COORDINATOR."""
@@ -219,6 +224,7 @@ class GroupCoordinator:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply changes of leadership and deletions of topics. Call after the partitions have changed their roles."""
+        self.consumer_groups.on_metadata(delta, image)
         topics = delta.topics
         if topics is None:
             return

@@ -12,6 +12,7 @@ from broker.api.write_txn_markers import WriteTxnMarkersHandler
 from broker.coordination.shard import CoordinatorResult
 from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
+from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
@@ -70,7 +71,12 @@ class GroupNode:
             ShardLoader(plane.clock, 1 << 20),
         )
         transactions = OffsetTransactions(GROUP_METADATA_TOPIC, plane.partitions, plane.verifier, plane.clock)
-        self.groups = GroupCoordinator(self.shards, config, lambda: 1, BrokerId(BROKER_ID), plane.loop, transactions)
+        consumers = ConsumerGroupCoordinator(
+            plane.runtime, self.shards, lambda: 1, lambda: plane.image, is_enabled=lambda: True
+        )
+        self.groups = GroupCoordinator(
+            self.shards, config, lambda: 1, BrokerId(BROKER_ID), plane.loop, transactions, consumers
+        )
         self.shards.elect(0, LeaderEpoch(0))
         asyncio._set_running_loop(plane.loop._as_asyncio)  # the queue of the loader asks for it
         self.loader = plane.run(self.shards.run_loader())

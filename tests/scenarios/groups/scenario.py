@@ -270,7 +270,7 @@ def _show_record(record: LoadedRecord) -> str:
             return f"group {group_id} generation {value.generation}" + (f", {members}" if members else ", no members")
         case GroupRemoved(group_id):
             return f"group {group_id} removed"
-        case None:
+        case _:
             return "something else"
 
 

@@ -7,10 +7,13 @@ from typing import cast
 from broker.api.serving.context import RequestContext
 from broker.clock import SystemClock
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.environment import ConsumerGroupEnvironment
 from broker.groups.shard import GroupShard
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.net.request import ConnectionInfo, Request
+from broker.runtime.coordinators.cluster_topics import ImageTopics
+from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
@@ -59,13 +62,22 @@ class GroupCoordinatorHarness:
         self.image = EMPTY_IMAGE
         self._ids = iter(range(1, 1_000))
         self._runtime = make_runtime(loop, clock=clock)
+        self.serves_consumer_groups = True
+        environment = ConsumerGroupEnvironment(topics=lambda: ImageTopics(self.image))
         self.runtime = ShardRuntime[GroupShard](
             self._runtime,
             GROUP_METADATA_TOPIC,
-            lambda: GroupShard(config, clock, lambda: str(next(self._ids))),
+            lambda: GroupShard(config, clock, lambda: str(next(self._ids)), environment),
             self.logs.__getitem__,
             WriteLimits(linger_ms, config.offsets_commit_timeout_ms),
             ShardLoader(clock, 1 << 20),
+        )
+        consumer_groups = ConsumerGroupCoordinator(
+            self._runtime,
+            self.runtime,
+            lambda: PARTITIONS,
+            self.current_image,
+            lambda: self.serves_consumer_groups,
         )
         self.groups = GroupCoordinator(
             self.runtime,
@@ -74,6 +86,7 @@ class GroupCoordinatorHarness:
             BrokerId(BROKER_ID),
             loop,
             cast(OffsetTransactions, None),  # see tests/broker/api/test_txn_offset_commit.py
+            consumer_groups,
         )
         self.register_broker(BROKER_ID)
         self.create_topics(t=2, u=2)

@@ -15,6 +15,7 @@ from broker.groups.attempt import JoinAttempt
 from broker.groups.caller import Caller
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.environment import ConsumerGroupEnvironment
 from broker.groups.shard import GroupShard
 from broker.groups.state import GroupState
 from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
@@ -109,7 +110,13 @@ def subscription(*topics: str, version: int = 3) -> bytes:
 class GroupHarness:
     """One shard with its log and clock."""
 
-    def __init__(self, config: GroupConfig | None = None, log: MemoryShardLog | None = None) -> None:
+    def __init__(
+        self,
+        config: GroupConfig | None = None,
+        log: MemoryShardLog | None = None,
+        consumer: ConsumerGroupEnvironment | None = None,
+    ) -> None:
+        self.environment = consumer or ConsumerGroupEnvironment()
         self.config = config or GroupConfig(group_coordinator_append_linger_ms=0)
         self.loop = ManualLoop()
         self.clock = LoopClock(self.loop)
@@ -356,7 +363,7 @@ class GroupHarness:
 
     def replayed_shard(self) -> GroupShard:
         """Return another shard with the log's contents and no soft state."""
-        shard = GroupShard(self.config, self.clock, self._new_id)
+        shard = GroupShard(self.config, self.clock, self._new_id, self.environment)
         for batch in self.log.batches:
             if batch.committed is not None:
                 shard.replay_end_transaction(batch.producer_id, batch.committed)

@@ -36,7 +36,6 @@ NOT_IMPLEMENTED: Final = {
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.LIST_TRANSACTIONS,
     },
-    "consumer groups of KIP-848": {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE},
     "client metrics": {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY},
     "share groups": {
         ApiKey.SHARE_GROUP_HEARTBEAT,

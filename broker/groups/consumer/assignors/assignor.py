@@ -1,0 +1,56 @@
+"""The interface of assignors: subscriptions and former targets in, new targets out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.groups.consumer.assignment import Assignment
+from protocol.primitives import Uuid
+
+
+class AssignorFailed(Exception):
+    """An assignor has no assignment for this group; the heartbeat fails and the former target remains."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignableMember:
+    """A member: the ids of its existing topics, and its former target."""
+
+    member_id: str
+    topic_ids: frozenset[Uuid]
+    target: Assignment
+    instance_id: str | None = None
+    rack_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignableGroup:
+    """The input of an assignor. `partition_racks` has the racks of each partition's replicas, by topic id and index.
+
+    The group `is_homogeneous` when all members subscribe to the same topics.
+    """
+
+    members: Mapping[str, AssignableMember]
+    partition_racks: Mapping[Uuid, Sequence[frozenset[str]]]
+    is_homogeneous: bool
+
+    def partition_count(self, topic_id: Uuid) -> int:
+        """Return the number of partitions; raise AssignorFailed for a missing topic."""
+        racks = self.partition_racks.get(topic_id)
+        if racks is None:
+            raise AssignorFailed(f"a member subscribes to topic {topic_id.hex()}, which does not exist")
+        return len(racks)
+
+
+class PartitionAssignor(Protocol):
+    """Assigns each partition to at most one member that subscribes to its topic."""
+
+    @property
+    def name(self) -> str:
+        """The name by which clients request this assignor."""
+
+    def assign(self, group: AssignableGroup) -> Mapping[str, Assignment]:
+        """Return the target of each member; a member without one gets no partitions. Raise AssignorFailed.
+
+        The result must depend on the input alone.
+        """

@@ -1,0 +1,70 @@
+"""The removal of members: on their own request, an administrator's, or at the end of a timeout."""
+
+from collections.abc import Iterable
+from logging import getLogger
+from typing import Any
+
+from broker.coordination.shard import CoordinatorResult
+from broker.groups.consumer.environment import ConsumerGroupEnvironment
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.member import ConsumerGroupMember
+from broker.groups.consumer.records import ConsumerGroupRecord, epoch_written, member_removed, regex_removed
+from broker.groups.consumer.table import ConsumerGroupTable
+from broker.groups.consumer.timers import (
+    ClassicJoinOverdue,
+    ClassicSyncOverdue,
+    ConsumerGroupCause,
+    ConsumerGroupTimers,
+    ConsumerSessionExpired,
+    RevocationOverdue,
+)
+from broker.groups.consumer.topics import metadata_hash
+
+_log = getLogger(__name__)
+
+_REASONS = {
+    ConsumerSessionExpired: "its session has expired",
+    RevocationOverdue: "it has not given up partitions in time",
+    ClassicJoinOverdue: "it has not rejoined in time",
+    ClassicSyncOverdue: "it has not sent SyncGroup in time",
+}
+
+
+class Departures:
+    """Removes members and increments the group epoch, so that the next heartbeat computes a new target."""
+
+    def __init__(
+        self, groups: ConsumerGroupTable, environment: ConsumerGroupEnvironment, timers: ConsumerGroupTimers
+    ) -> None:
+        self._groups = groups
+        self._environment = environment
+        self._timers = timers
+
+    def on_timer(self, cause: ConsumerGroupCause) -> CoordinatorResult[Any, None]:
+        """Remove a member whose time is over."""
+        group = self._groups.get(cause.group_id)
+        member = None if group is None else group.members.get(cause.member_id)
+        if group is None or member is None:
+            return CoordinatorResult(None)
+        if isinstance(cause, RevocationOverdue) and group.current(cause.member_id).epoch != cause.member_epoch:
+            return CoordinatorResult(None)
+        _log.info("member removed group=%s member=%s: %s", group.group_id, member.member_id, _REASONS[type(cause)])
+        return self.remove(group, [member])
+
+    def remove(self, group: ConsumerGroup, leavers: Iterable[ConsumerGroupMember]) -> CoordinatorResult[Any, None]:
+        """Remove the members, and expressions that no other member has."""
+        leaving = {member.member_id: member for member in leavers}
+        if not leaving:
+            return CoordinatorResult(None)
+        records: list[ConsumerGroupRecord] = []
+        subscriptions = group.counts.subscriptions.copy()
+        for member in leaving.values():
+            records += member_removed(group.group_id, member.member_id)
+            subscriptions[member.subscription] -= 1
+            self._timers.end_all(group.group_id, member.member_id)
+        remaining = [subscription for subscription, count in subscriptions.items() if count]
+        kept_regexes = {regex for _, regex in remaining}
+        records += [regex_removed(group.group_id, regex) for regex in group.regexes if regex not in kept_regexes]
+        new_hash = metadata_hash(self._environment.topics(), group.topics_of_all(remaining))
+        records.append(epoch_written(group.group_id, group.epoch + 1, new_hash))
+        return CoordinatorResult(None, records)

@@ -1,0 +1,97 @@
+"""The consumer groups of a shard, and the replay of their records."""
+
+from collections.abc import Iterator
+
+from broker.groups.consumer import records as events
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.table import GroupTable
+from protocol.errors import ErrorCode, KafkaError
+
+
+class ConsumerGroupTable:
+    """Finds consumer groups. `classic_groups` are the shard's other groups; a group id is in one of both tables."""
+
+    def __init__(self, classic_groups: GroupTable) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._classic_groups = classic_groups
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[ConsumerGroup]:
+        return iter(self._groups.values())
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self._groups
+
+    def ids(self) -> list[str]:
+        return list(self._groups)
+
+    def get(self, group_id: str) -> ConsumerGroup | None:
+        return self._groups.get(group_id)
+
+    def get_or_raise(self, group_id: str) -> ConsumerGroup:
+        """Return the group. Raise KafkaError GROUP_ID_NOT_FOUND."""
+        group = self._groups.get(group_id)
+        if group is None:
+            is_other = self._classic_groups.get(group_id) is not None
+            reason = "is not a consumer group" if is_other else "not found"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
+        return group
+
+    def replay(self, event: events.ConsumerGroupEvent) -> None:
+        """Apply a record of the log. A tombstone of something unknown changes nothing."""
+        group = self._groups.get(event.group_id)
+        if group is None:
+            if not _creates(event):
+                return
+            group = self._groups[event.group_id] = ConsumerGroup(event.group_id)
+            # Offsets of the group may come first in the log, and look like those of a group without members.
+            self._classic_groups.remove(event.group_id)
+        _apply(group, event)
+        if isinstance(event, events.ConsumerGroupRemoved) or group.is_blank:
+            del self._groups[event.group_id]
+
+
+def _creates(event: events.ConsumerGroupEvent) -> bool:
+    if isinstance(event, events.PartitionMetadataSeen):
+        return event.exists
+    return isinstance(
+        event,
+        events.ConsumerGroupEpochWritten
+        | events.ConsumerMemberWritten
+        | events.TargetEpochWritten
+        | events.TargetWritten
+        | events.CurrentAssignmentWritten
+        | events.RegexResolved,
+    )
+
+
+def _apply(group: ConsumerGroup, event: events.ConsumerGroupEvent) -> None:  # noqa: C901  one branch per event
+    match event:
+        case events.ConsumerGroupEpochWritten(_, epoch, metadata_hash):
+            group.epoch, group.metadata_hash = epoch, metadata_hash
+        case events.PartitionMetadataSeen(_, exists):
+            group.has_partition_metadata = exists
+        case events.ConsumerMemberWritten(_, member):
+            group.set_member(member)
+        case events.ConsumerMemberRemoved(_, member_id):
+            group.remove_member(member_id)
+        case events.TargetEpochWritten(_, epoch):
+            group.target_epoch = epoch
+        case events.TargetEpochRemoved():
+            group.target_epoch = 0
+        case events.TargetWritten(_, member_id, target):
+            group.set_target(member_id, target)
+        case events.TargetRemoved(_, member_id):
+            group.remove_target(member_id)
+        case events.CurrentAssignmentWritten(_, member_id, assignment):
+            group.set_current(member_id, assignment)
+        case events.CurrentAssignmentRemoved(_, member_id):
+            group.remove_current(member_id)
+        case events.RegexResolved(_, regex, resolved):
+            group.regexes[regex] = resolved
+        case events.RegexRemoved(_, regex):
+            group.regexes.pop(regex, None)
+        case events.ConsumerGroupRemoved():
+            pass
