@@ -84,8 +84,12 @@ def _next_id(before: Transaction, fresh_id: int, version: int) -> int:
 
 
 def _check_producer(before: Transaction, request: EndRequest) -> bool:
-    """Check the producer of a request; return whether it repeats the request that ended the transaction."""
-    producer, is_v2 = request.producer, request.version >= EPOCH_PER_TRANSACTION
+    """Check the producer of a request; return whether it repeats the request that ended the transaction.
+
+    The version of the stored transaction counts: only an end with version 2 has raised the epoch. An epoch that is one
+    lower than the stored one otherwise belongs to a former producer.
+    """
+    producer, is_v2 = request.producer, before.version >= EPOCH_PER_TRANSACTION
     is_complete = before.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
     was_replaced = before.producer_epoch == 0 and producer == (before.previous_producer_id, EXHAUSTED_EPOCH)
     if is_v2 and is_complete and was_replaced and producer.id != before.producer_id:

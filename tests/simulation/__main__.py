@@ -1,4 +1,6 @@
-"""`python -m tests.simulation --seeds N`: seeded simulation of quorum, replication, remote storage, cluster."""
+"""`python -m tests.simulation --seeds N`: seeded simulation of quorum, replication, remote storage, cluster,
+transactions.
+"""
 
 import argparse
 import os
@@ -17,6 +19,8 @@ from tests.simulation.remote_log.state import RemoteStorageCounts
 from tests.simulation.replication.campaign import run_seed as run_replication_seed
 from tests.simulation.replication.counts import ReplicationCounts
 from tests.simulation.simulator import SimulationResult
+from tests.simulation.transactions.campaign import run_seed as run_transaction_seed
+from tests.simulation.transactions.checker import TransactionCounts
 
 _SEEDS_OF_A_CAMPAIGN: Final = 100
 """A campaign of this many seeds must contain every incident."""
@@ -35,6 +39,7 @@ PLANES: Final[Mapping[str, Plane]] = {
     "data": Plane(run_replication_seed, ReplicationCounts.NAMES),
     "tiered": Plane(run_remote_storage_seed, RemoteStorageCounts.NAMES),
     "cluster": Plane(run_cluster_seed, ClusterCounts.NAMES),
+    "transactions": Plane(run_transaction_seed, TransactionCounts.NAMES),
 }
 
 

@@ -237,6 +237,17 @@ class TestDelayedEnd:
         harness.end(first)
         assert harness.transaction.state is TransactionState.PREPARE_COMMIT
 
+    def test_version_2_request_of_a_former_session_repeats_no_end_of_version_1(self) -> None:
+        """The epoch of the former session is one lower, as that of a repeated request would be."""
+        harness = TransactionShardHarness(2)
+        former = harness.begin_session()
+        following = harness.begin_session()
+        harness.add(following, version=0)
+        harness.end(following, is_commit=False, version=0)
+        harness.write_markers()
+        with refused(ErrorCode.PRODUCER_FENCED):
+            harness.end(former, is_commit=False)
+
     def test_version_2_refuses_the_delayed_request(self) -> None:
         harness, first = self.two_transactions(2)
         with refused(ErrorCode.PRODUCER_FENCED):

@@ -106,8 +106,9 @@ class TransactionShardHarness:
         assert isinstance(producer, ProducerIdAndEpoch)
         return producer
 
-    def add(self, producer: ProducerIdAndEpoch, *partitions: TransactionPartition) -> None:
-        self.carry_out(self.shard.add_partitions(ID, producer, partitions or (FIRST,), self.version))
+    def add(self, producer: ProducerIdAndEpoch, *partitions: TransactionPartition, version: int | None = None) -> None:
+        version = self.version if version is None else version
+        self.carry_out(self.shard.add_partitions(ID, producer, partitions or (FIRST,), version))
 
     def verify(
         self, producer: ProducerIdAndEpoch, partitions: Iterable[TransactionPartition]
