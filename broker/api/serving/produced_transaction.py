@@ -79,8 +79,7 @@ class ProducedTransaction:
 
     def _start(self, partition: Partition, header: BatchHeader, now_ms: int) -> None:
         adds = self._mode is VerificationMode.ADD
-        # In transaction version 2 every transaction has its own epoch, which begins with sequence 0.
-        sequence = 0 if adds else header.base_sequence
+        sequence = header.base_sequence
         try:
             guard = start_verification(
                 partition, header.producer_id, header.producer_epoch, now_ms, sequence=sequence, adds=adds

@@ -13,11 +13,17 @@ def start_verification(
 
     The coordinator is asked before the first batch of a transaction, if verification is enabled or the leader `adds`
     the partition for the client. Raises KafkaError if this broker does not lead, or for an outdated producer epoch.
+
+    In transaction version 2 a transaction has its own epoch, whose first batch has sequence 0. A producer whose former
+    transaction was of version 1 continues the sequence of its last batch.
     """
     partition.leader_role  # noqa: B018  raises unless this broker leads
     log = partition.log
     if not (adds or log.config.verify_transactions):
         return None
+    entry = log.producers.entries.get(producer_id)
+    if adds and sequence > 0 and (entry is None or not entry.batches):
+        sequence = 0
     try:
         return log.start_verification(producer_id, epoch, sequence, now_ms)
     except InvalidRecords as error:

@@ -8,6 +8,7 @@ from broker.api.produce import ADMIN_CLIENT_ID, ProduceHandler
 from broker.api.serving.produced_batch import only_batch
 from broker.net.request import CloseConnection
 from broker.replication.leader import FollowerFetch
+from broker.runtime.partitions.transaction_marker import WritableMarker, append_marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.produce import (
@@ -293,6 +294,17 @@ class TestTransactions:
         node.coordinators.confirm()
         node.loop.run_soon()
         assert entry(waiting).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def test_first_transaction_of_version_2_continues_the_sequence_of_version_1(self, node: DataPlane) -> None:
+        waiting = self.start(node)
+        node.coordinators.confirm()
+        node.loop.run_soon()
+        assert entry(waiting).error_code == 0
+        append_marker(node.partition(), WritableMarker(5, 0, is_commit=True, coordinator_epoch=0), 0)
+        waiting = self.start(node, version=12, sequence=1)
+        node.coordinators.confirm()
+        node.loop.run_soon()
+        assert entry(waiting).error_code == 0
 
     def test_outdated_epoch_is_refused_without_a_question(self, node: DataPlane) -> None:
         waiting = self.start(node, epoch=3)
