@@ -62,8 +62,7 @@ class RemoteSegment:
     """One segment in remote storage.
 
     `end_offset` is the last offset that the segment covers, even if compaction removed its record. `leader_epochs`
-    ascend and are never empty; the first starts at `start_offset`, or above it if the records between were deleted
-    before the copy and their epochs forgotten. `size_bytes` is the size of the log file alone.
+    ascend and are never empty; the first starts at `start_offset`. `size_bytes` is the size of the log file alone.
     Times are in milliseconds since 1970; `event_timestamp_ms` and `broker_id` belong to the last event.
 
     `compacted_to`: the segment was compacted in remote storage against all remote records below this offset; None for a

@@ -39,10 +39,10 @@ class Lineage:
         return self.entries[index - 1].epoch if index and offset < self.end_offset else None
 
     def agreed_end(self, segment: RemoteSegment) -> int:
-        """Return the last offset up to which `segment` agrees with this history, starting at the first offset that
-        both know the epoch of; -1 if they already disagree there or do not overlap.
+        """Return the last offset up to which `segment` agrees with this history, starting at the later of both starts;
+        -1 if they already disagree there or do not overlap.
         """
-        first = max(segment.start_offset, segment.leader_epochs[0].start_offset, self.start_offset or 0)
+        first = max(segment.start_offset, self.start_offset or 0)
         last = min(segment.end_offset, self.end_offset - 1)
         if first > last or self.start_offset is None:
             return NO_OFFSET
@@ -87,14 +87,14 @@ def epochs_of(
 ) -> tuple[SegmentEpoch, ...]:
     """Return the epochs of the offsets `start_offset` to `end_offset`, both included, the first clipped to the start.
 
-    Offsets below the known history, of deleted records, have no epoch. Empty if no epoch is known.
+    Offsets below the known history count to its first epoch: no batch has them. Empty if no epoch is known.
     """
     known = without_empty_epochs(entries, end_offset + 1)
     if not known:
         return ()
     first = max(bisect_right([entry.start_offset for entry in known], start_offset) - 1, 0)
     return (
-        SegmentEpoch(known[first].epoch, max(known[first].start_offset, start_offset)),
+        SegmentEpoch(known[first].epoch, start_offset),
         *(SegmentEpoch(*entry) for entry in known[first + 1 :]),
     )
 

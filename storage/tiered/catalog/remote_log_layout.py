@@ -15,13 +15,15 @@ Finished segments without a span are `outside`: below the log start offset, of a
 segments. They are few, unless they are about to be deleted.
 
 The history may grow, and lose its beginning as the log start offset rises. Neither changes how far a segment agrees
-that ends before the former end of the history: two logs that agree at one offset agree below it. Any other change of
-the history requires a new layout (`follows`).
+that ends before the former end of the history: two logs that agree at one offset agree below it. The exception is a
+segment that was copied after the log start offset had passed its beginning: its metadata give the deleted records the
+first epoch that was known, and it agrees only with a history that begins there. Any other change of the history
+requires a new layout (`follows`).
 """
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -156,9 +158,19 @@ class RemoteLogLayout:
         if floor != self._floor:
             self._floor = floor
             self._touch(floor, floor)  # a span may start in its middle now
-        if lineage.end_offset == before.end_offset:
-            return
-        for row in list(self._beyond):
+        if lineage.start_offset != before.start_offset:
+            self._add_again([row for row in self._parted if self._is_within(row, lineage.start_offset)])
+        if lineage.end_offset != before.end_offset:
+            self._add_again(list(self._beyond))
+
+    def _is_within(self, row: int, offset: int | None) -> bool:
+        """Whether an offset is one of a segment's, and not its first."""
+        first, last = self._known.offsets(row)
+        return offset is not None and first < offset <= last
+
+    def _add_again(self, rows: Iterable[int]) -> None:
+        """Compare segments with the present history."""
+        for row in rows:
             segment = self._known.finished_at(row)
             if segment is not None:
                 self._remove(row, segment)

@@ -69,14 +69,6 @@ def test_segment_start_below_the_lineage_is_ignored() -> None:
     assert lineage.agreed_end(segment(0, 4, (0, 0), (1, 4))) == -1
 
 
-def test_deleted_records_without_a_known_epoch_agree() -> None:
-    """The segment was copied after the log start offset had risen to 5. A leader with an older log start takes it."""
-    lineage = Lineage([(LeaderEpoch(1), 0), (LeaderEpoch(2), 5)], 20)
-    assert epochs_of([(LeaderEpoch(2), 5)], 3, 9) == (SegmentEpoch(LeaderEpoch(2), 5),)
-    assert lineage.holds(segment(3, 9, (2, 5)))
-    assert not lineage.holds(segment(3, 9, (2, 4)))
-
-
 def test_empty_history_contains_no_segment() -> None:
     assert Lineage([], 0).agreed_end(segment(0, 1, (0, 0))) == -1
     assert Lineage([(LeaderEpoch(7), 0)], 0).start_offset is None
@@ -98,7 +90,7 @@ def test_segment_epochs_are_clipped_to_the_segment() -> None:
     entries = [(LeaderEpoch(epoch), 3 * epoch) for epoch in range(4)]
     assert epochs_of(entries, 4, 8) == (SegmentEpoch(LeaderEpoch(1), 4), SegmentEpoch(LeaderEpoch(2), 6))
     assert epochs_of(entries, 3, 5) == (SegmentEpoch(LeaderEpoch(1), 3),)
-    assert epochs_of([(LeaderEpoch(5), 10)], 8, 12) == (SegmentEpoch(LeaderEpoch(5), 10),)
+    assert epochs_of([(LeaderEpoch(5), 10)], 8, 12) == (SegmentEpoch(LeaderEpoch(5), 8),)
     assert epochs_of([], 8, 12) == ()
 
 

@@ -265,7 +265,7 @@ def test_segment_whose_first_records_were_deleted_before_its_copy_has_a_span() -
         broker_id=BrokerId(US),
         event_timestamp_ms=NOW_MS,
         size_bytes=1,
-        leader_epochs=(SegmentEpoch(LeaderEpoch(4), 76),),
+        leader_epochs=(SegmentEpoch(LeaderEpoch(4), 70),),
         state=SegmentState.COPY_FINISHED,
     )
     learn(cache, segment)
