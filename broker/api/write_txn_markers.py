@@ -12,6 +12,7 @@ from broker.api.serving.acknowledgements import Acknowledgements, AppendedBatch
 from broker.api.serving.context import RequestContext
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.loop.runtime import Runtime
+from broker.runtime.partitions.log_tasks import Slices
 from broker.runtime.partitions.partition import ACKS_ALL
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.partitions.transaction_marker import WritableMarker, append_marker
@@ -45,9 +46,15 @@ class WriteTxnMarkersHandler:
         self._timeout_ms = timeout_ms
 
     async def __call__(self, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
-        """Append all markers, then wait until the in-sync replicas have them."""
+        """Append all markers, then wait until the in-sync replicas have them.
+
+        A coordinator sends all markers that it owes a broker in one request, so the loop runs other work in between.
+        """
         appends = _Appends(self._partitions, self._groups, self._runtime.clock.now_ms())
-        response = WriteTxnMarkersResponse(markers=[appends.append(marker) for marker in request.markers])
+        response, slices = WriteTxnMarkersResponse(), Slices(self._runtime.clock)
+        for marker in request.markers:
+            response.markers.append(appends.append(marker))
+            await slices.pause()
         context.effects_applied()
         if appends.waiting:
             await self._acknowledged(appends.waiting)
