@@ -32,7 +32,7 @@ from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
-from broker.node.broker import BrokerPart, build_client_quotas, build_lifecycle, load_data
+from broker.node.broker import BrokerPart, build_client_metrics, build_client_quotas, build_lifecycle, load_data
 from broker.node.client_pipelines import build_client_pipelines
 from broker.node.connection_quotas import ConnectionQuotas
 from broker.node.controller import build_controller_pipelines, build_registrar, build_watch
@@ -245,7 +245,8 @@ class Node:
         metadata.driver.add_publisher(ConnectionQuotas(server, metadata.config.get, self._tasks.spawn))
         if metadata.topic is not None:
             metadata.driver.add_publisher(metadata.topic)
-        self._exposition = Exposition(broker.families([server, controllers], self._requests, self._lag))
+        families = broker.families([server, controllers], self._requests, self._lag)
+        self._exposition = Exposition(families, broker.pushed_families)
         broker.lifecycle.become_ready()
         await self._tasks.wait_for(broker.lifecycle.wait_unfenced())
         server.start()
@@ -260,7 +261,8 @@ class Node:
         data = build_data(runtime, directories.log_dirs, self._failures, metadata, lifecycle)
         remote = await self._build_remote(directories, metadata, data)
         quotas = build_client_quotas(config)
-        return BrokerPart(config, runtime, directories, metadata, data, lifecycle, quotas, remote)
+        client_metrics = build_client_metrics(config)
+        return BrokerPart(config, runtime, directories, metadata, data, lifecycle, quotas, client_metrics, remote)
 
     async def _build_remote(
         self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart

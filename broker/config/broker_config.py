@@ -242,6 +242,8 @@ class BrokerConfig:
     # Ottla's own
     ottla_cluster_metadata_readable = boolean()
     ottla_controller_broker_watch_enable = boolean()
+    ottla_client_metrics_max_series = integer()
+    telemetry_max_bytes = integer()
     ottla_metadata_snapshot_import_uri = optional_text()
     ottla_metadata_snapshot_import_timeout_ms = integer()
     ottla_metadata_snapshot_import_max_bytes = integer()

@@ -5,8 +5,8 @@ a node without monitoring does not need.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from broker.metrics.family import Family, Sample
@@ -20,12 +20,16 @@ SAMPLES_PER_SLICE = 100  # about a millisecond of rendering before the event loo
 
 
 class Exposition:
-    """Renders `families`, and prometheus_client's own metrics about the process and its garbage collector."""
+    """Renders `families`, prometheus_client's own metrics about the process and its garbage collector, and `more`.
 
-    def __init__(self, families: Sequence[Family]) -> None:
+    `more` returns families whose names are known only at a scrape. Their names must differ from all others.
+    """
+
+    def __init__(self, families: Sequence[Family], more: Callable[[], Iterable[Family]] | None = None) -> None:
         names = [family.name for family in families]
         assert len(names) == len(set(names)), "two families of one name"
         self._families = families
+        self._more = more
         self._process: CollectorRegistry | None = None
 
     async def render(self) -> bytes:
@@ -33,7 +37,7 @@ class Exposition:
         from prometheus_client.exposition import generate_latest
 
         parts = [generate_latest(self._process_registry())]
-        for family in self._families:
+        for family in chain(self._families, () if self._more is None else self._more()):
             samples = iter(family.read())
             parts.append(generate_latest(_Slice(family, list(islice(samples, SAMPLES_PER_SLICE)))))
             await asyncio.sleep(0)

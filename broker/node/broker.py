@@ -1,6 +1,7 @@
 """The broker role of a node: loads logs, registers with the controller, takes up replicas and groups, and leaves."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.metrics.client_quotas import client_quota_families
+from broker.metrics.client_telemetry import client_telemetry_families, pushed_families
 from broker.metrics.family import Family
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
@@ -23,9 +25,12 @@ from broker.quotas.windowed_rate import QuotaWindows
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
 from broker.runtime.controller.directory_assignments import DirectoryAssignments
 from broker.runtime.remote_log.startup_check import check_nothing_is_cut_off
+from broker.telemetry.client_metrics import ClientMetrics
+from broker.telemetry.received_metrics import ReceivedMetrics
 from protocol.ids import BrokerEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import TopicPartition
+from storage.directories.formatting import random_id
 from storage.directories.log_dirs import LogDirs
 
 if TYPE_CHECKING:
@@ -74,6 +79,11 @@ def build_client_quotas(config: BrokerConfig) -> BrokerQuotas:
     return BrokerQuotas(QuotaWindows(config.quota_window_num, config.quota_window_size_seconds * 1000))
 
 
+def build_client_metrics(config: BrokerConfig) -> ClientMetrics:
+    """Build the client metrics of the broker, without subscriptions until the metadata are known."""
+    return ClientMetrics(ReceivedMetrics(config.ottla_client_metrics_max_series), config.telemetry_max_bytes, random_id)
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerPart:
     """The components of the broker role, built and not started.
@@ -89,6 +99,7 @@ class BrokerPart:
     data: DataPart
     lifecycle: BrokerLifecycle
     quotas: BrokerQuotas
+    client_metrics: ClientMetrics
     remote: "RemoteStoragePart | None"
 
     def register(self) -> DirectoryAssignments:
@@ -125,7 +136,14 @@ class BrokerPart:
         """
         data, driver = self.data, self.metadata.driver
         set_aside_strays(data.store, self.directories.log_dirs, self.metadata.cache.image, self.config.node_id)
-        for publisher in (self.quotas, data.throttles, data.fetchers, data.replica_assignments, data.groups):
+        for publisher in (
+            self.quotas,
+            self.client_metrics,
+            data.throttles,
+            data.fetchers,
+            data.replica_assignments,
+            data.groups,
+        ):
             driver.add_publisher(publisher)
         if self.remote is not None:
             for remote_publisher in self.remote.publishers:
@@ -139,7 +157,12 @@ class BrokerPart:
         """Return all metric families of the node."""
         families = node_families(servers, self.metadata, self.data, self.lifecycle, requests, lag, self.runtime.clock)
         families += client_quota_families(self.quotas, self.runtime.clock.monotonic_ms)
+        families += client_telemetry_families(self.client_metrics)
         return [*families, *([] if self.remote is None else self.remote.families())]
+
+    def pushed_families(self) -> Iterable[Family]:
+        """Return the families of the metrics that clients have pushed."""
+        return pushed_families(self.client_metrics, self.runtime.clock.monotonic_ms)
 
     async def withdraw(self, *, controlled: bool) -> None:
         """Leave the cluster: by a controlled shutdown, or at once, since the controller may be what failed."""

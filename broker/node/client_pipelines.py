@@ -59,6 +59,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         fetch_sessions=data.fetch_sessions,
         throttles=data.throttles,
         fetch_quota=throttle,
+        client_metrics=broker.client_metrics,
         groups=data.groups,
         verifier=data.verifier,
         producer_ids=ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker.lifecycle, config.node_id)),

@@ -71,6 +71,24 @@ def consume(node: OttlaNode, throttles: Throttles) -> list[tuple[int, int]]:
     return messages
 
 
+def test_metrics_of_a_subscribed_client_are_shown(node: OttlaNode) -> None:
+    """librdkafka asks for its subscription when it connects, and pushes metrics by KIP-714."""
+    subscription = ("--client-metrics", "all", "--add-config", "metrics=*,interval.ms=100,match=[client_id=seen]")
+    run_ottla("configs", "--bootstrap-server", node.bootstrap, "--alter", *subscription)
+    producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap, "client.id": "seen"})
+    deadline = time.monotonic() + DEADLINE_S
+    latencies: list[str] = []
+    while not any(float(line.rpartition(" ")[2]) > 0 for line in latencies):
+        assert time.monotonic() < deadline
+        producer.produce("free", b"x")
+        producer.flush(1)
+        page = node.http("/metrics")[1].splitlines()
+        latencies = [line for line in page if line.startswith("kafka_client_producer_node_request_latency_max{")]
+    assert all('client_software_name="confluent-kafka-python"' in line for line in latencies)
+    assert all('client_id="seen"' in line for line in latencies)
+    assert any(line.startswith("kafka_client_producer_connection_creation_total{") for line in page)
+
+
 def test_limited_client_keeps_to_its_rate_and_another_is_not_delayed(node: OttlaNode) -> None:
     produced, fetched, unlimited = Throttles(), Throttles(), Throttles()
     limited = confluent_kafka.Producer({**settings(node, "limited", produced), "batch.size": BATCH_BYTES, "acks": 1})

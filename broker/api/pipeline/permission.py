@@ -125,4 +125,5 @@ ALTER_CONFIGS_OF_ANY: Final = ALTER_CONFIGS_OF_CLUSTER | ALTER_CONFIGS_OF_TOPIC 
 
 BEFORE_AUTHENTICATION: Final = Unrestricted("clients send it before they are authenticated")
 FILTERS_OPERATIONS: Final = Unrestricted("every client may see the cluster; only the authorized operations differ")
+ANY_CLIENT: Final = Unrestricted("every client may push metrics, which administrators subscribe to")
 TOKEN_OWNER: Final = Unrestricted("the controller accepts the token's owner and renewers only")

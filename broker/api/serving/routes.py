@@ -30,6 +30,7 @@ from broker.api.describe_user_scram_credentials import DescribeUserScramCredenti
 from broker.api.fetch import FetchHandler
 from broker.api.fetch_public_snapshot import FetchPublicSnapshotHandler
 from broker.api.find_coordinator import CoordinatorType, FindCoordinatorHandler
+from broker.api.get_telemetry_subscriptions import GetTelemetrySubscriptionsHandler
 from broker.api.heartbeat import HeartbeatHandler
 from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler
 from broker.api.init_producer_id import InitProducerIdHandler, ProducerIdSource
@@ -47,6 +48,7 @@ from broker.api.pipeline import permission as needs
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.quota import FetchQuota
 from broker.api.produce import ProduceHandler
+from broker.api.push_telemetry import PushTelemetryHandler
 from broker.api.serving.config_changes import BrokerConfigCheck
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.controller_routes import forwarded_routes
@@ -71,6 +73,7 @@ from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.replication.throttles import ReplicationThrottles
+from broker.telemetry.client_metrics import ClientMetrics
 from protocol.api_keys import ApiKey
 from storage.directories.log_dirs import LogDirs
 
@@ -105,6 +108,7 @@ class BrokerServices:
     fetch_sessions: FetchSessions
     throttles: ReplicationThrottles
     fetch_quota: FetchQuota
+    client_metrics: ClientMetrics
     groups: GroupCoordinator
     verifier: TransactionVerifier
     producer_ids: ProducerIdSource
@@ -266,6 +270,8 @@ def _admin_routes(s: BrokerServices) -> tuple[Route, ...]:
     )
     describe_tokens = DescribeDelegationTokenHandler(metadata, secret=config.delegation_token_secret_key)
     log_dirs = DescribeLogDirsHandler(s.log_dirs, s.runtime)
+    get_telemetry_subscriptions = GetTelemetrySubscriptionsHandler(s.client_metrics, s.runtime.clock)
+    push_telemetry = PushTelemetryHandler(s.client_metrics, s.runtime.clock)
     alter_log_dirs = AlterReplicaLogDirsHandler(s.partitions, s.log_dirs)
     return (
         route(ApiKey.DESCRIBE_CONFIGS, describe_configs, needs.DESCRIBE_CONFIGS_OF_ANY),
@@ -280,6 +286,8 @@ def _admin_routes(s: BrokerServices) -> tuple[Route, ...]:
         route(ApiKey.DESCRIBE_DELEGATION_TOKEN, describe_tokens, needs.DESCRIBE_TOKEN | needs.DESCRIBE_TOKENS_OF_USER),
         route(ApiKey.DESCRIBE_LOG_DIRS, log_dirs, needs.DESCRIBE_CLUSTER),
         route(ApiKey.ALTER_REPLICA_LOG_DIRS, alter_log_dirs, needs.ALTER_CLUSTER),
+        route(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, get_telemetry_subscriptions, needs.ANY_CLIENT),
+        route(ApiKey.PUSH_TELEMETRY, push_telemetry, needs.ANY_CLIENT),
         route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(s.snapshots), needs.ALTER_CLUSTER),
     )
 

@@ -11,11 +11,10 @@ LIST = ConfigType.LIST
 # fmt: off
 CLIENT_METRICS_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("interval.ms", INT, "300000",
-        "Time between two pushes of metrics by a matching client; 100 ms to an hour.", rule=between(100, 3600000),
-        honoured=False),
+        "Time between two pushes of metrics by a matching client; 100 ms to an hour.", rule=between(100, 3600000)),
     ConfigKey("match", LIST, "",
-        "Clients of this subscription, as attribute=pattern pairs; empty means all.", honoured=False),
+        "Clients of this subscription, as attribute=pattern pairs; empty means all."),
     ConfigKey("metrics", LIST, "",
-        "Prefixes of requested metrics; * means all, empty none.", honoured=False),
+        "Prefixes of requested metrics; * means all, empty none."),
 )
 # fmt: on

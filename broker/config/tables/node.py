@@ -141,7 +141,7 @@ NODE_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("config.providers", LIST, "",
         "Names of providers that resolve variables in configuration values.", scope=Scope.CLUSTER, honoured=False),
     ConfigKey("telemetry.max.bytes", INT, "1048576",
-        "Largest metrics push of a client.", rule=at_least(1), honoured=False),
+        "Largest metrics push of a client.", rule=at_least(1)),
     ConfigKey("metric.reporters", LIST, "org.apache.kafka.common.metrics.JmxReporter",
         "Reporters that publish metrics.", scope=Scope.CLUSTER, honoured=False),
     ConfigKey("metrics.num.samples", INT, "2",

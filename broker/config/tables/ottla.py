@@ -19,6 +19,9 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         "Whether ordinary consumers may read the metadata log as the topic __cluster_metadata."),
     ConfigKey("ottla.controller.broker.watch.enable", BOOLEAN, "true",
         "Whether controllers fence a broker at once when its host refuses connections to the broker's port."),
+    ConfigKey("ottla.client.metrics.max.series", INT, "10000",
+        "Series of metrics pushed by clients that /metrics shows; further series are dropped and counted.",
+        rule=at_least(0)),
     ConfigKey("ottla.controller.quorum.max.observers", INT, "10000",
         "Number of observers (brokers, and controllers that are not voters) whose fetch offsets the leader of the "
         "metadata quorum tracks; beyond it the observer with the oldest fetch is forgotten.", rule=at_least(1)),
