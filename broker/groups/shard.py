@@ -4,6 +4,7 @@ Joins the operations of this package behind the interface that the runtime drive
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import CoordinatorClock, TimerQueue
@@ -23,10 +24,10 @@ from broker.groups.join import JoinGroup
 from broker.groups.leave import LeaveGroup
 from broker.groups.metrics import GroupMetrics
 from broker.groups.offsets import OffsetStore
-from broker.groups.rebalance import Outcome, Rebalances
+from broker.groups.rebalance import NOTHING, Outcome, Rebalances
 from broker.groups.records import GroupEvent, decode_record
 from broker.groups.replay import Replay
-from broker.groups.state import Transition
+from broker.groups.state import Transition, can_rebalance
 from broker.groups.sync import SyncGroup, SyncReply
 from broker.groups.table import GroupTable
 from broker.groups.timers import (
@@ -72,11 +73,13 @@ class GroupShard:
         self._clock = clock
         self._queue: TimerQueue[GroupCause] = TimerQueue(clock.monotonic_ms)
         self._timers = GroupTimers(self._queue)
+        self._rebalances = Rebalances(self.groups, self._timers, config, clock)
         environment = consumer or ConsumerGroupEnvironment()
-        self.consumer_groups = ConsumerGroups(self.groups, environment, self._queue, clock, new_uuid)
+        self.consumer_groups = ConsumerGroups(
+            self.groups, environment, self._queue, clock, new_uuid, self._adopt_downgraded
+        )
         consumer_groups = self.consumer_groups.table
         self._replay = Replay(self.groups, consumer_groups, self.offsets)
-        self._rebalances = Rebalances(self.groups, self._timers, config, clock)
         self._join = JoinGroup(self.groups, self._rebalances, self._timers, config, clock, new_uuid)
         self._sync = SyncGroup(self.groups, self._rebalances, self._timers, self.metrics, clock)
         self._heartbeat = Heartbeat(self.groups, self._timers)
@@ -142,18 +145,34 @@ class GroupShard:
     # Requests.
 
     def join_group(self, attempt: JoinAttempt) -> Outcome:
-        return self._join.run(attempt)
+        group = self.consumer_groups.table.get(attempt.group_id)
+        if group is None or (group.is_empty and attempt.member_id):
+            return self._join.run(attempt)
+        if not group.is_empty:
+            return self.consumer_groups.classic_requests.join(group, attempt)
+        tombstones = self.consumer_groups.give_way(group)
+        outcome = self._join.run(attempt)
+        return replace(outcome, records=[*tombstones, *outcome.records], replayed=False)
 
     def sync_group(self, request: SyncGroupRequest, reply: SyncReply) -> Outcome:
-        return self._sync.run(request, reply)
+        group = self.consumer_groups.table.get(request.group_id)
+        if group is None:
+            return self._sync.run(request, reply)
+        return self.consumer_groups.classic_requests.sync(group, request, reply)
 
     def heartbeat(self, request: HeartbeatRequest) -> CoordinatorResult[GroupEvent, ErrorCode]:
-        return CoordinatorResult(self._heartbeat.run(request))
+        group = self.consumer_groups.table.get(request.group_id)
+        if group is None:
+            return CoordinatorResult(self._heartbeat.run(request))
+        return CoordinatorResult(self.consumer_groups.classic_requests.heartbeat(group, request))
 
     def leave_group(
         self, group_id: str, leavers: list[MemberIdentity]
     ) -> CoordinatorResult[GroupEvent, LeaveGroupResponse]:
-        return self._leave.run(group_id, leavers)
+        group = self.consumer_groups.table.get(group_id)
+        if group is None:
+            return self._leave.run(group_id, leavers)
+        return self.consumer_groups.classic_requests.leave(group, leavers)
 
     def commit_offsets(
         self, request: OffsetCommitRequest, api_version: int
@@ -190,3 +209,12 @@ class GroupShard:
 
     def on_topics_deleted(self, topics: set[str]) -> Outcome:
         return self._deletions.on_topics_deleted(topics)
+
+    def _adopt_downgraded(self, group_id: str, rebalances: bool) -> Outcome:
+        """Start the sessions of a group that was a consumer group, and let its members rejoin if asked to."""
+        group = self.groups.get(group_id)
+        if group is None or not can_rebalance(group.state):
+            return NOTHING
+        for member in group.members.values():
+            self._timers.renew_session(group, member)
+        return self._rebalances.prepare(group, "it was a consumer group until now") if rebalances else NOTHING

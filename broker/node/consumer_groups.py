@@ -29,6 +29,7 @@ def consumer_group_environment(config: BrokerConfig, image: Callable[[], Metadat
     """Return the settings and look-ups. Raise ConfigError for an assignor that cannot be loaded."""
     return ConsumerGroupEnvironment(
         max_size=config.group_consumer_max_size,
+        classic_max_size=config.group_max_size,
         migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
         regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         assignors=load_assignors(config.group_consumer_assignors),

@@ -20,7 +20,9 @@ TIMEOUT_S = 60
 FAST_HEARTBEATS = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.initial.rebalance.delay.ms": "0",
 }
+CLASSIC_SETTINGS = {"heartbeat.interval.ms": 200, "partition.assignment.strategy": "cooperative-sticky"}
 
 
 class Readers:
@@ -31,13 +33,15 @@ class Readers:
         self.consumers: dict[str, Consumer] = {}
         self.received: list[Message] = []
 
-    def join(self, name: str, topics: list[str]) -> Consumer:
+    def join(self, name: str, topics: list[str], *, protocol: str = "consumer") -> Consumer:
+        own = CLASSIC_SETTINGS if protocol == "classic" else {}
         consumer = Consumer(
             {
+                **own,
                 "bootstrap.servers": self._node.bootstrap,
                 "group.id": GROUP,
                 "client.id": name,
-                "group.protocol": "consumer",
+                "group.protocol": protocol,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "topic.metadata.refresh.interval.ms": 500,
@@ -145,3 +149,20 @@ def test_librdkafka_consumers_share_topics_by_the_new_protocol(node: OttlaNode, 
         readers.leave(name)
     readers.join("e", [TOPIC])
     readers.until(lambda: readers.share([8], PARTITIONS + 2), "the group starts again")
+
+
+def test_group_moves_between_the_protocols_without_a_stop(node: OttlaNode, readers: Readers) -> None:
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    create_topic(admin, TOPIC, PARTITIONS)
+    readers.join("classic", [TOPIC], protocol="classic")
+    readers.until(lambda: readers.share([6]), "a classic consumer has all partitions")
+    readers.join("modern", [TOPIC])
+    readers.until(lambda: readers.share([3, 3]), "consumers of both protocols share the partitions")
+    readers.leave("classic")
+    readers.until(lambda: readers.share([6]), "the new consumer has all partitions")
+    readers.join("late", [TOPIC], protocol="classic")
+    readers.until(lambda: readers.share([3, 3]), "a classic consumer joins")
+    readers.leave("modern")
+    readers.until(lambda: readers.share([6]), "the classic consumer has all partitions")
+    (listed,) = admin.list_consumer_groups(request_timeout=20).result().valid
+    assert listed.type == ConsumerGroupType.CLASSIC

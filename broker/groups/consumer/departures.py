@@ -1,13 +1,15 @@
 """The removal of members: on their own request, an administrator's, or at the end of a timeout."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from logging import getLogger
 from typing import Any
 
 from broker.coordination.shard import CoordinatorResult
+from broker.coordination.timers import CoordinatorClock
 from broker.groups.consumer.environment import ConsumerGroupEnvironment
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import ConsumerGroupMember
+from broker.groups.consumer.migration import can_downgrade, downgrade_records
 from broker.groups.consumer.records import ConsumerGroupRecord, epoch_written, member_removed, regex_removed
 from broker.groups.consumer.table import ConsumerGroupTable
 from broker.groups.consumer.timers import (
@@ -31,11 +33,22 @@ _REASONS = {
 
 
 class Departures:
-    """Removes members and increments the group epoch, so that the next heartbeat computes a new target."""
+    """Removes members and increments the group epoch, so that the next heartbeat computes a new target.
+
+    The group becomes a classic one when only classic members remain (`migration.py`). `adopt(group_id, rebalances)`
+    starts the timers of that group, which is then in the table of classic groups, and rebalances it.
+    """
 
     def __init__(
-        self, groups: ConsumerGroupTable, environment: ConsumerGroupEnvironment, timers: ConsumerGroupTimers
+        self,
+        groups: ConsumerGroupTable,
+        environment: ConsumerGroupEnvironment,
+        timers: ConsumerGroupTimers,
+        clock: CoordinatorClock,
+        adopt: Callable[[str, bool], CoordinatorResult[Any, None]],
     ) -> None:
+        self.adopt = adopt
+        self._clock = clock
         self._groups = groups
         self._environment = environment
         self._timers = timers
@@ -56,7 +69,10 @@ class Departures:
         leaving = {member.member_id: member for member in leavers}
         if not leaving:
             return CoordinatorResult(None)
-        records: list[ConsumerGroupRecord] = []
+        if self.can_downgrade(group, leaving):
+            records = self.downgrade(group, leaving)
+            return CoordinatorResult(None, records, on_outcome=lambda _: self.adopt(group.group_id, True))
+        records = []
         subscriptions = group.counts.subscriptions.copy()
         for member in leaving.values():
             records += member_removed(group.group_id, member.member_id)
@@ -68,3 +84,15 @@ class Departures:
         new_hash = metadata_hash(self._environment.topics(), group.topics_of_all(remaining))
         records.append(epoch_written(group.group_id, group.epoch + 1, new_hash))
         return CoordinatorResult(None, records)
+
+    def can_downgrade(self, group: ConsumerGroup, leaving: Collection[str], *, joining: int = 0) -> bool:
+        """Whether the group becomes a classic one when these members leave and `joining` classic ones join."""
+        return can_downgrade(group, leaving, self._environment, joining)
+
+    def downgrade(
+        self, group: ConsumerGroup, leaving: Collection[str], successor: tuple[ConsumerGroupMember, int] | None = None
+    ) -> list[ConsumerGroupRecord]:
+        """Return the records that make the group a classic one. Call `adopt` with their outcome."""
+        for member_id in group.members:
+            self._timers.end_all(group.group_id, member_id)
+        return downgrade_records(group, leaving, self._environment.topics(), self._clock.now_ms(), successor)

@@ -48,10 +48,12 @@ def _standard_assignors() -> Mapping[str, PartitionAssignor]:
 class ConsumerGroupEnvironment:
     """Settings under Kafka's names `group.consumer.*`, and look-ups. The first of `assignors` is the default.
 
-    `topics` returns the latest topics; `intervals` the times of a group, by its id.
+    `classic_max_size` is `group.max.size`. `topics` returns the latest topics, `intervals` the times of a group by its
+    id.
     """
 
     max_size: int = 2_147_483_647
+    classic_max_size: int = 2_147_483_647
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     regex_refresh_interval_ms: int = 600_000
     assignors: Mapping[str, PartitionAssignor] = field(default_factory=_standard_assignors)

@@ -32,8 +32,7 @@ from broker.groups.consumer.records import current_written
 from broker.groups.consumer.regexes import RegexSubscriptions
 from broker.groups.consumer.timers import ConsumerGroupTimers
 from broker.groups.consumer.update import GroupUpdate
-from broker.groups.consumer.validation import check_epoch, check_instance, check_released
-from protocol.errors import ErrorCode, KafkaError
+from broker.groups.consumer.validation import check_epoch, check_instance, check_released, check_room
 from protocol.messages.consumer_group_heartbeat import (
     Assignment as AssignmentMessage,
 )
@@ -73,14 +72,17 @@ class ConsumerGroupHeartbeat:
 
     def start_session(self, group: ConsumerGroup, member_id: str) -> None:
         """Start the member's session timeout, and its time to revoke partitions where it must."""
-        intervals = self._environment.intervals(group.group_id)
-        self._timers.renew_session(group.group_id, member_id, intervals.session_timeout_ms)
-        self._follow(group.group_id, group.members[member_id], group.current(member_id))
+        member = group.members[member_id]
+        timeout_ms = self._environment.intervals(group.group_id).session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self._timers.renew_session(group.group_id, member_id, timeout_ms)
+        self._follow(group.group_id, member, group.current(member_id))
 
     # Joining and reporting.
 
     def _beat(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> HeartbeatResult:
-        self._check_room(group, request.member_id)
+        check_room(group, request.member_id, self._environment.max_size)
         member_id = request.member_id or self._new_uuid()
         owned = None if request.topic_partitions is None else assignment_of(request.topic_partitions)
         before = self._find(group, member_id, request, owned)
@@ -109,12 +111,6 @@ class ConsumerGroupHeartbeat:
         if _is_full(request) or following.assigned != current.assigned:
             response.assignment = _assignment_message(following.assigned)
         return CoordinatorResult(response, update.records)
-
-    def _check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        limit = self._environment.max_size
-        if len(group.members) >= limit and member_id not in group.members:
-            message = f"The consumer group has reached its maximum capacity of {limit} members."
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
     def _find(
         self,

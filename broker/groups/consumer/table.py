@@ -39,6 +39,10 @@ class ConsumerGroupTable:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group
 
+    def drop(self, group_id: str) -> ConsumerGroup:
+        """Remove a group at once, whose tombstones follow in the log."""
+        return self._groups.pop(group_id)
+
     def replay(self, event: events.ConsumerGroupEvent) -> None:
         """Apply a record of the log. A tombstone of something unknown changes nothing."""
         group = self._groups.get(event.group_id)
@@ -48,7 +52,7 @@ class ConsumerGroupTable:
             group = self._groups[event.group_id] = ConsumerGroup(event.group_id)
             # Offsets of the group may come first in the log, and look like those of a group without members.
             self._classic_groups.remove(event.group_id)
-        _apply(group, event)
+        apply_event(group, event)
         if isinstance(event, events.ConsumerGroupRemoved) or group.is_blank:
             del self._groups[event.group_id]
 
@@ -67,7 +71,8 @@ def _creates(event: events.ConsumerGroupEvent) -> bool:
     )
 
 
-def _apply(group: ConsumerGroup, event: events.ConsumerGroupEvent) -> None:  # noqa: C901  one branch per event
+def apply_event(group: ConsumerGroup, event: events.ConsumerGroupEvent) -> None:  # noqa: C901  one branch per event
+    """Change the group as the record says."""
     match event:
         case events.ConsumerGroupEpochWritten(_, epoch, metadata_hash):
             group.epoch, group.metadata_hash = epoch, metadata_hash

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from broker.groups.consumer.assignment import Assignment, is_subset
+from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -44,6 +45,13 @@ def check_form(request: ConsumerGroupHeartbeatRequest, api_version: int, assigno
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
+
+
+def check_room(group: ConsumerGroup, member_id: str, limit: int) -> None:
+    """Check that the group has the member, or room for it. Raise KafkaError GROUP_MAX_SIZE_REACHED."""
+    if len(group.members) >= limit and member_id not in group.members:
+        message = f"The consumer group has reached its maximum capacity of {limit} members."
+        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
 def check_epoch(current: MemberAssignment, received_epoch: int, owned: Assignment | None) -> None:

@@ -131,7 +131,8 @@ class GroupCoordinator:
         if not group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            return await self._execute(group_id, lambda shard: shard.leave_group(group_id, leavers), lingers=True)
+            lingers = not self._is_consumer_group(self._partition_of(group_id), group_id)
+            return await self._execute(group_id, lambda shard: shard.leave_group(group_id, leavers), lingers=lingers)
         except KafkaError as error:
             return LeaveGroupResponse(error_code=response_error(error.code))
 
@@ -274,7 +275,13 @@ class GroupCoordinator:
         return partition_for(group_id, self._partition_count())
 
     def _post(self, group_id: str, command: Command[GroupShard, None]) -> None:
-        self._runtime.post(self._partition_of(group_id), command, lingers=True)
+        partition = self._partition_of(group_id)
+        self._runtime.post(partition, command, lingers=not self._is_consumer_group(partition, group_id))
+
+    def _is_consumer_group(self, partition: int, group_id: str) -> bool:
+        """Whether the members of the group are replayed state, so that their commands must see all others."""
+        shard = self._runtime.shard(partition)
+        return shard is not None and group_id in shard.consumer_groups.table
 
     async def _execute(self, group_id: str, command: Command[GroupShard, R], *, lingers: bool = False) -> R:
         return await _settled(self._runtime.execute(self._partition_of(group_id), command, lingers=lingers))

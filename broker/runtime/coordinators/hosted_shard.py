@@ -209,7 +209,7 @@ class HostedShard(Generic[S]):
             self._add_to_open(operation)
             self._flush_in_time() if lingers else self._flush()
         elif lingers:
-            operation.settle(ErrorCode.NONE)
+            self._settle([operation], ErrorCode.NONE)
         else:
             self._await_commit([operation], self._next_offset - 1)
 

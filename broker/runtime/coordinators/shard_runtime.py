@@ -128,6 +128,11 @@ class ShardRuntime(Generic[S]):
         """Iterate over the shards in service."""
         return (slot.hosted.shard for slot in self._slots.values() if slot.hosted is not None)
 
+    def shard(self, partition: int) -> S | None:
+        """Return the partition's shard if it is in service."""
+        slot = self._slots.get(partition)
+        return None if slot is None or slot.hosted is None else slot.hosted.shard
+
     # Commands.
 
     def execute(self, partition: int, command: Command[S, R], *, lingers: bool = False) -> Answer[R]:

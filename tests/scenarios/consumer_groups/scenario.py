@@ -8,6 +8,8 @@ member id. Clients give up revoked partitions at once, unless `keeps` is given.
     topic t 8                         create the topic or add partitions; 0 deletes it
     resolve t=topic+topic             answer the look-ups due: the topics of expressions that begin with t
     commit a t-0=5 [epoch=1] [version=9]
+    join c [topics=t+u] [owned=t0+t1] [instance=i]      classic members, whose ids the coordinator chooses
+    sync c [assign=c:t0+t1,d:t2]      heartbeat c       quit c …
     describe                          list [state=S] [type=T]           delete-group
     advance 3s                        restart
 """
@@ -15,19 +17,25 @@ member id. Clients give up revoked partitions at once, unless `keeps` is given.
 from collections.abc import Mapping
 
 from broker.groups.consumer import records as events
-from broker.groups.consumer.assignment import Assignment
+from broker.groups.consumer.assignment import Assignment, assignment_from
+from broker.groups.consumer.embedded_protocol import assignment_bytes, embedded_assignment
+from broker.groups.member import SupportedProtocol
 from broker.groups.records import GroupRemoved, GroupWritten, OffsetCommitted, OffsetRemoved, decode_record
 from broker.runtime.coordinators.shard_log import LoadedRecord
+from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.common_records import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from protocol.messages.sync_group import SyncGroupResponse
 from tests.scenarios.transcript import Command, Named, Scenario, Words
-from tests.support.harnesses.consumer_group_harness import ConsumerGroupHarness, partition_names
-from tests.support.harnesses.group_harness import GROUP
+from tests.support.harnesses.consumer_group_harness import ConsumerGroupHarness, FakeTopics, partition_names
+from tests.support.harnesses.group_harness import GROUP, ReplyBox
 
 
 class ConsumerGroupScenario(Scenario):
@@ -37,12 +45,17 @@ class ConsumerGroupScenario(Scenario):
         super().__init__()
         self.harness = ConsumerGroupHarness()
         self.logged = 0
+        self.waiting: list[tuple[str, ReplyBox]] = []
         self.commands: Mapping[str, Command] = {
             "beat": self.beat,
             "leave": self.leave,
             "topic": self.topic,
             "resolve": self.resolve,
             "commit": self.commit,
+            "join": self.join,
+            "sync": self.sync,
+            "heartbeat": self.heartbeat,
+            "quit": self.quit,
             "describe": self.describe,
             "list": self.list_groups,
             "delete-group": self.delete_group,
@@ -61,9 +74,57 @@ class ConsumerGroupScenario(Scenario):
             self.show(f"{words[0] if words else ''} <- {error.code.name}")
 
     def after_command(self, name: str) -> None:
+        self.harness.loop.run_soon()
         for record in self.harness.log.records[self.logged :]:
             self.show(f"log: {_show_record(record)}")
         self.logged = len(self.harness.log.records)
+        for entry in [each for each in self.waiting if each[1].answer is not None]:
+            self.waiting.remove(entry)
+            self.show(f"{entry[0]} <- {self._show_classic(entry[1])}")
+
+    # Classic members.
+
+    def join(self, words: Words, named: Named) -> None:
+        (name,) = words
+        topics = tuple(named.get("topics", "t").split("+"))
+        owned = [ConsumerProtocolSubscriptionTopicPartition(each[0], [int(each[1:])]) for each in _list(named, "owned")]
+        message = ConsumerProtocolSubscription(topics=list(topics), owned_partitions=owned)
+        self.harness.client(name, protocols={"range": (3).to_bytes(2, "big") + encode_bytes(message, 3)})
+        if "instance" in named:
+            self.harness.client(name, instance_id=named["instance"])
+        self.waiting.append((name, self.harness.join(name)))
+
+    def sync(self, words: Words, named: Named) -> None:
+        (name,) = words
+        topics = self.harness.topics
+        assignments = {
+            member: assignment_bytes(_assignment(topics, parts), SupportedProtocol("range", bytes(2)), topics)
+            for member, _, parts in (each.partition(":") for each in named.get("assign", "").split(",") if each)
+        }
+        self.waiting.append((name, self.harness.sync(name, assignments)))
+
+    def heartbeat(self, words: Words, _named: Named) -> None:
+        (name,) = words
+        self.show(f"{name} <- heartbeat {self.harness.heartbeat(name).name}")
+
+    def quit(self, words: Words, _named: Named) -> None:
+        response = self.harness.leave(*words)
+        self.after_command("")
+        for name, member in zip(words, response.members, strict=True):
+            self.harness.client(name, member_id="")
+            self.show(f"{name} leaves: {ErrorCode(member.error_code).name}")
+
+    def _show_classic(self, box: ReplyBox) -> str:
+        answer = box.answer
+        if isinstance(answer, SyncGroupResponse):
+            has = _names(embedded_assignment(bytes(answer.assignment), self.harness.topics))
+            return f"sync {box.error.name}" if answer.error_code else f"sync has {has}"
+        assert isinstance(answer, JoinGroupResponse)
+        if answer.error_code:
+            return f"join {box.error.name}"
+        return f"join generation {answer.generation_id} {answer.protocol_name} as {answer.member_id}"
+
+    # Consumers.
 
     def beat(self, words: Words, named: Named) -> None:
         name = words[0]
@@ -155,6 +216,14 @@ class ConsumerGroupScenario(Scenario):
         if response.assignment is None:
             return f"epoch {response.member_epoch}"
         return f"epoch {response.member_epoch}, assigned {_names(self.harness.consumer(name).assigned)}"
+
+
+def _list(named: Named, name: str) -> list[str]:
+    return list(filter(None, named.get(name, "").split("+")))
+
+
+def _assignment(topics: FakeTopics, parts: str) -> Assignment:
+    return assignment_from((topics.topics[each[0]].topic_id, int(each[1:])) for each in parts.split("+") if each)
 
 
 def _names(assignment: Assignment) -> str:

@@ -156,6 +156,10 @@ class GroupHarness:
             setattr(client, key, value)
         return client
 
+    def lingers(self, group: str) -> bool:
+        """Whether membership requests of the group share batches, as the coordinator decides."""
+        return group not in self.shard.consumer_groups.table
+
     # Requests.
 
     def join(
@@ -190,7 +194,7 @@ class GroupHarness:
                 client.generation = response.generation_id
 
         attempt = JoinAttempt.of(request, Caller(name, "/127.0.0.1", version), Reply(deliver))
-        self.hosted.post(lambda shard: shard.join_group(attempt), lingers=True)
+        self.hosted.post(lambda shard: shard.join_group(attempt), lingers=self.lingers(group))
         if follow_up and box.answer is not None and box.error is ErrorCode.MEMBER_ID_REQUIRED:
             return self.join(
                 name,
@@ -231,7 +235,7 @@ class GroupHarness:
         def deliver(response: SyncGroupResponse) -> None:
             box.answer = response
 
-        self.hosted.post(lambda shard: shard.sync_group(request, Reply(deliver)), lingers=True)
+        self.hosted.post(lambda shard: shard.sync_group(request, Reply(deliver)), lingers=self.lingers(group))
         return box
 
     def heartbeat(self, name: str, *, group: str = GROUP, generation: int | None = None) -> ErrorCode:
@@ -246,7 +250,7 @@ class GroupHarness:
 
     def leave(self, *names: str, group: str = GROUP) -> LeaveGroupResponse:
         leavers = [MemberIdentity(self.client(name).member_id, self.client(name).instance_id) for name in names]
-        return self.execute(lambda shard: shard.leave_group(group, leavers), lingers=True)
+        return self.execute(lambda shard: shard.leave_group(group, leavers), lingers=self.lingers(group))
 
     def commit(
         self,
