@@ -231,6 +231,10 @@ class Log(LocalLog):
             return None
         return self._verifications.start(producer_id, epoch, sequence, now_ms)
 
+    def accepts(self, producer_id: int, guard: Guard) -> bool:
+        """Whether no append has ended the verification that the guard belongs to."""
+        return self._verifications.accepts(producer_id, guard)
+
     def _duplicate(self, known: CachedBatch) -> AppendInfo:
         return AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True, False)
 

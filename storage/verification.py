@@ -51,6 +51,11 @@ class Verifications:
             entry.lowest_sequence = sequence
         return entry.guard
 
+    def accepts(self, producer_id: int, guard: Guard) -> bool:
+        """Whether the guard is that of the producer's next transaction."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.guard == guard
+
     def check(self, header: BatchHeader, guard: Guard | None) -> None:
         """Raise InvalidRecords unless the first batch of a transaction may be appended."""
         entry = self._entries.get(header.producer_id)

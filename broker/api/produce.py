@@ -21,6 +21,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
 from broker.api.serving.produced_batch import Unframeable, is_transactional, only_batch
 from broker.api.serving.produced_transaction import ProducedTransaction, Unverified, transactional_batch
+from broker.clock import Clock
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_internal
 from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
@@ -28,6 +29,7 @@ from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.partition import HostedTopic, Partition, RecordsRefused
 from broker.runtime.partitions.registry import Partitions
+from broker.transactions.verification import Verification
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -70,13 +72,16 @@ class ProduceHandler:
         """
         produce = _Produce(request, context, self._partitions)
         if request.transactional_id is not None:
-            produce.begin_transaction(request.transactional_id, self._runtime.clock.now_ms())
-            if produce.transaction is not None and produce.transaction.needs_verification:
-                return self._append_verified(produce, produce.transaction)
+            produce.begin_transaction(request.transactional_id, self._runtime.clock)
+            transaction = produce.transaction
+            if transaction is not None and transaction.question is not None:
+                return self._append_verified(produce, transaction, transaction.question)
         return self._append(produce)
 
-    async def _append_verified(self, produce: "_Produce", transaction: ProducedTransaction) -> ProduceResponse | None:
-        await transaction.verify(self._verifier)
+    async def _append_verified(
+        self, produce: "_Produce", transaction: ProducedTransaction, question: Verification
+    ) -> ProduceResponse | None:
+        await transaction.verify(question, self._verifier)
         response = self._append(produce)
         return response if response is None or isinstance(response, ProduceResponse) else await response
 
@@ -133,7 +138,7 @@ class _Produce:
             if entries:
                 self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
 
-    def begin_transaction(self, transactional_id: str, now_ms: int) -> None:
+    def begin_transaction(self, transactional_id: str, clock: Clock) -> None:
         """Collect the transactional batches into `transaction`; batches of several producers refuse the request."""
         batches = (
             transactional_batch(hosted.partitions.get(data.index) if hosted else None, data.records)
@@ -143,7 +148,7 @@ class _Produce:
         )
         try:
             self.transaction = ProducedTransaction(
-                transactional_id, self._version, [batch for batch in batches if batch is not None], now_ms
+                transactional_id, self._version, [batch for batch in batches if batch is not None], clock
             )
         except KafkaError as error:
             self._refusal = error.code

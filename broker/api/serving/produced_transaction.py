@@ -1,16 +1,17 @@
 """The transaction of a produce request, whose partitions the coordinator confirms first (KIP-890)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from broker.api.serving.produced_batch import is_transactional
-from broker.runtime.coordinators.transaction_verifier import Errors, TransactionVerifier
+from broker.clock import Clock
+from broker.runtime.coordinators.transaction_guards import TransactionGuards
+from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.transaction_start import start_verification
 from broker.transactions.verification import Verification, VerificationMode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Buffer
-from protocol.records.batch import BatchHeader, parse_header
+from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader, parse_header
 from protocol.records.errors import MalformedBatch
 from storage.verification import Guard
 
@@ -59,50 +60,39 @@ def transactional_batch(partition: Partition | None, records: Buffer | None) -> 
 class ProducedTransaction:
     """The transactional batches of one request, which must come from one producer.
 
-    `guards` and `errors` are by partition; `errors` is complete once `verification` has its result.
+    `guards` and `errors` are by partition. The coordinator must be asked with `question` first, unless it is None.
     """
 
-    def __init__(self, transactional_id: str, version: int, batches: Iterable[TransactionalBatch], now_ms: int) -> None:
+    def __init__(
+        self, transactional_id: str, version: int, batches: Iterable[TransactionalBatch], clock: Clock
+    ) -> None:
         """Raises KafkaError INVALID_PRODUCER_ID_MAPPING."""
-        self.guards: dict[Partition, Guard] = {}
-        self.errors: dict[Partition, KafkaError] = {}
-        self._transactional_id = transactional_id
-        self._mode = mode_of(version)
         found = list(batches)
         producers = {(header.producer_id, header.producer_epoch) for _, header in found}
         if len(producers) > 1:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        self._producer = next(iter(producers), None)
-        for partition, header in found:
-            if partition is not None:
-                self._start(partition, header, now_ms)
-
-    def _start(self, partition: Partition, header: BatchHeader, now_ms: int) -> None:
-        adds = self._mode is VerificationMode.ADD
-        sequence = header.base_sequence
-        try:
-            guard = start_verification(
-                partition, header.producer_id, header.producer_epoch, now_ms, sequence=sequence, adds=adds
-            )
-        except KafkaError as error:
-            self.errors[partition] = error
-        else:
-            if guard is not None:
-                self.guards[partition] = guard
+        producer_id, epoch = next(iter(producers), (NO_PRODUCER_ID, NO_PRODUCER_EPOCH))
+        sequences = {partition: header.base_sequence for partition, header in found if partition is not None}
+        self._mode = mode_of(version)
+        self._taken = TransactionGuards(transactional_id, producer_id, epoch, self._mode, sequences, clock)
+        self.question = self._taken.take()
 
     @property
-    def needs_verification(self) -> bool:
-        """Whether the coordinator must be asked."""
-        return bool(self.guards)
+    def guards(self) -> Mapping[Partition, Guard]:
+        """The guards for the appends."""
+        return self._taken.guards
 
-    async def verify(self, verifier: TransactionVerifier) -> None:
+    @property
+    def errors(self) -> Mapping[Partition, KafkaError]:
+        """The errors of partitions that cannot take their batch."""
+        return self._taken.errors
+
+    async def verify(self, question: Verification, verifier: TransactionVerifier) -> None:
         """Ask the coordinator."""
-        assert self._producer is not None
-        names = {(partition.topic, partition.index): partition for partition in self.guards}
-        verification = Verification(self._transactional_id, *self._producer, tuple(names), self._mode)
-        errors: Errors = await verifier.verify(verification)
-        for name, code in errors.items():
-            self.errors[names[name]] = unverified(code, self._mode)
+        errors = await verifier.confirm(self._taken, question)
+        for name, partition in self._taken.partitions.items():
+            if name in errors:
+                self._taken.errors[partition] = unverified(errors[name], self._mode)
 
 
 def unverified(code: ErrorCode, mode: VerificationMode) -> KafkaError:

@@ -1,12 +1,13 @@
 """Transactions with offsets: their partition of `__consumer_offsets` joins them before the first offsets (KIP-890)."""
 
 from broker.clock import Clock
+from broker.runtime.coordinators.transaction_guards import TransactionGuards
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.partitions.registry import Partitions
-from broker.runtime.partitions.transaction_start import start_verification
-from broker.transactions.verification import Verification, VerificationMode
+from broker.transactions.verification import VerificationMode
 from protocol.errors import KafkaError
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from protocol.records.batch import NO_SEQUENCE
 from storage.verification import Guard
 
 ABORTABLE_ERRORS_FROM = 4
@@ -29,17 +30,21 @@ class OffsetTransactions:
         """
         mode = _mode_of(api_version)
         partition = self._partitions.hosted(self._topic, index)
-        now_ms, adds = self._clock.now_ms(), mode is VerificationMode.ADD
-        guard = start_verification(partition, request.producer_id, request.producer_epoch, now_ms, adds=adds)
-        if guard is None:
-            return None
-        name = (self._topic, index)
-        errors = await self._verifier.verify(
-            Verification(request.transactional_id, request.producer_id, request.producer_epoch, (name,), mode)
+        guards = TransactionGuards(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            mode,
+            {partition: NO_SEQUENCE},
+            self._clock,
         )
-        if name in errors:
-            raise KafkaError(errors[name])
-        return guard
+        question = guards.take()
+        if question is not None:
+            for code in (await self._verifier.confirm(guards, question)).values():
+                raise KafkaError(code)
+        if partition in guards.errors:
+            raise guards.errors[partition]
+        return guards.guards.get(partition)
 
 
 def _mode_of(api_version: int) -> VerificationMode:

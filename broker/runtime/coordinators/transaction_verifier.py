@@ -14,6 +14,7 @@ from broker.coordination.partitioner import partition_for
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metrics.verification import VerificationFigures
 from broker.net.peer import Done, Outcome, SocketAddress, VersionMismatch
+from broker.runtime.coordinators.transaction_guards import TransactionGuards
 from broker.runtime.loop.runtime import Runtime
 from broker.transactions.verification import (
     TopicPartition,
@@ -80,15 +81,46 @@ class TransactionVerifier:
         self.figures = VerificationFigures()
 
     def verify(self, verification: Verification) -> "asyncio.Future[Errors]":
-        """Ask the coordinator; the result holds the errors of partitions that are not in the transaction.
-
-        While the coordinator ends the producer's previous transaction, an addition is repeated for a moment: a retry
-        of the client would send its records again.
-        """
+        """Ask the coordinator; the result holds the errors of partitions that are not in the transaction."""
         now_ms = self._runtime.clock.monotonic_ms()
         future: asyncio.Future[Errors] = self._runtime.loop.create_future()
         self._awaited[verification] = _Awaited(future, now_ms)
         self._ask(verification)
+        return future
+
+    async def confirm(self, guards: TransactionGuards, verification: Verification) -> Errors:
+        """Ask until the guards are confirmed, beginning with `verification`; return the errors by partition.
+
+        While the coordinator ends the producer's former transaction, an addition is repeated for a moment: a retry of
+        the client would send its records again. The former transaction's marker voids the guards, and the next
+        question has new ones.
+        """
+        since_ms = self._runtime.clock.monotonic_ms()
+        question: Verification | None = verification
+        while question is not None:
+            errors = await self.verify(question)
+            is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+            if question.mode is not VerificationMode.ADD or (not is_busy and (errors or guards.are_valid)):
+                return errors
+            if self._runtime.clock.monotonic_ms() - since_ms >= self._retry_limit_ms():
+                return dict.fromkeys(question.partitions, ErrorCode.CONCURRENT_TRANSACTIONS)
+            if is_busy:
+                await self._pause()
+            question = guards.take()
+        return {}
+
+    def _retry_limit_ms(self) -> int:
+        settings = self._settings()
+        return min(settings.retry_backoff_max_ms, settings.request_timeout_ms)
+
+    def _pause(self) -> "asyncio.Future[None]":
+        future: asyncio.Future[None] = self._runtime.loop.create_future()
+
+        def end() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self._runtime.deadlines.after_ms(self._settings().retry_backoff_ms, end)
         return future
 
     def _ask(self, verification: Verification) -> None:
@@ -123,21 +155,7 @@ class TransactionVerifier:
 
     def _settle(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
-            if not self._repeat(verdict):
-                self._deliver(verdict)
-
-    def _repeat(self, verdict: Verdict) -> bool:
-        """Ask again after a moment if the previous transaction is not over; return whether there is time left."""
-        verification, errors = verdict
-        awaited, settings = self._awaited[verification], self._settings()
-        limit_ms = min(settings.retry_backoff_max_ms, settings.request_timeout_ms)
-        is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-        if not is_busy or verification.mode is not VerificationMode.ADD or awaited.future.done():
-            return False
-        if self._runtime.clock.monotonic_ms() - awaited.since_ms >= limit_ms:
-            return False
-        self._runtime.deadlines.after_ms(settings.retry_backoff_ms, partial(self._ask, verification))
-        return True
+            self._deliver(verdict)
 
     def _deliver(self, verdict: Verdict) -> None:
         awaited = self._awaited.pop(verdict.verification)

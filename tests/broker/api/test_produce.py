@@ -283,11 +283,41 @@ class TestTransactions:
 
     def test_repetition_is_limited(self, node: DataPlane) -> None:
         waiting = self.start(node, version=12)
-        for _ in range(6):
+        questions = 0
+        while waiting.is_waiting:
+            questions += 1
             node.coordinators.confirm(ErrorCode.CONCURRENT_TRANSACTIONS)
+            node.loop.run_soon()
             node.advance_ms(20)
         assert entry(waiting).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-        assert not node.coordinators.asked
+        assert questions == 6
+
+    @pytest.mark.parametrize("busy", [True, False])
+    def test_late_marker_of_the_former_transaction_does_not_void_the_next_one(
+        self, node: DataPlane, busy: bool
+    ) -> None:
+        """The client may begin its next transaction before the leader has the marker of the former one."""
+        waiting = self.start(node, version=12)
+        node.coordinators.confirm()
+        node.loop.run_soon()
+        assert entry(waiting).error_code == 0
+        waiting = self.start(node, version=12, epoch=1)
+        append_marker(node.partition(), WritableMarker(5, 1, True, 0, transaction_version=2), 0)
+        node.coordinators.confirm(ErrorCode.CONCURRENT_TRANSACTIONS if busy else ErrorCode.NONE)
+        node.loop.run_soon()
+        node.advance_ms(20)
+        node.coordinators.confirm()
+        node.loop.run_soon()
+        assert entry(waiting).error_code == 0
+        assert node.partition().log.producers.has_open_transaction(5, 1)
+
+    def test_transaction_that_was_aborted_meanwhile_is_not_opened_again(self, node: DataPlane) -> None:
+        waiting = self.start(node, version=12)
+        append_marker(node.partition(), WritableMarker(5, 1, False, 0, transaction_version=2), 0)
+        node.coordinators.confirm()
+        node.loop.run_soon()
+        assert entry(waiting).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert node.partition().log.last_stable_offset == 1
 
     def test_first_batch_of_version_2_begins_with_sequence_0(self, node: DataPlane) -> None:
         waiting = self.start(node, version=12, sequence=4)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -11,6 +12,7 @@ from broker.coordination.partitioner import partition_for
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.net.peer import NetworkClient, TcpConnect
+from broker.runtime.coordinators.transaction_guards import TransactionGuards
 from broker.runtime.coordinators.transaction_verifier import (
     TRANSACTION_STATE_TOPIC,
     Errors,
@@ -100,17 +102,34 @@ async def test_questions_that_arrive_meanwhile_share_the_next_request(
     assert harness.verifier.figures.verifications == 4
 
 
+class RenewedGuards:
+    """Guards that are valid, and ask the same question again."""
+
+    are_valid = True
+
+    def __init__(self, question: Verification) -> None:
+        self._question = question
+
+    def take(self) -> Verification:
+        return self._question
+
+
+async def confirmed(harness: VerifierHarness, mode: VerificationMode) -> Errors:
+    question = Verification("a", 7, 0, (T0, T1), mode)
+    return await harness.verifier.confirm(cast(TransactionGuards, RenewedGuards(question)), question)
+
+
 async def test_addition_is_repeated_until_the_former_transaction_is_over(
     harness: VerifierHarness, coordinator: FakeBroker
 ) -> None:
     codes = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
     coordinator.answer(ApiKey.ADD_PARTITIONS_TO_TXN, lambda request: all_partitions(request, codes.pop(0)))
-    assert await harness.verify(mode=VerificationMode.ADD) == {}
+    assert await confirmed(harness, VerificationMode.ADD) == {}
     assert not codes
     codes.append(ErrorCode.CONCURRENT_TRANSACTIONS)
-    refused = await harness.verify("b")
+    refused = await confirmed(harness, VerificationMode.VERIFY)
     assert refused == dict.fromkeys((T0, T1), ErrorCode.CONCURRENT_TRANSACTIONS)
-    assert harness.verifier.figures.failures == 2
+    assert harness.verifier.figures.failures == 6
 
 
 async def test_lost_connection_fails_the_question_and_not_the_next_one(
