@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from broker.metrics.family import Family, Kind, Sample, gauge
 from broker.net.backlog import RequestBacklog
 from broker.net.stats import ListenerStats
-from broker.quotas.connection_rates import ConnectionRates, ListenerRate
+from broker.rates.connection_rates import ConnectionRates, ListenerRate
 
 _SERVER = "kafka_server_socket_server_metrics_"
 

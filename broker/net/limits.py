@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.quotas.windowed_rate import QuotaWindows
+from broker.rates.windowed_rate import QuotaWindows
 
 UNLIMITED = 2**31 - 1
 

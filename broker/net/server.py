@@ -21,7 +21,7 @@ from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, OpenPipeline
 from broker.net.stats import ListenerStats
-from broker.quotas.connection_rates import ConnectionRates
+from broker.rates.connection_rates import ConnectionRates
 
 IDLE_CHECKS_PER_LIMIT = 20  # an idle connection outlives connections.max.idle.ms by a twentieth of it at most,
 IDLE_CHECK_MAX_S = 5.0  # and by this time at most

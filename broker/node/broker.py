@@ -21,7 +21,7 @@ from broker.node.metadata import MetadataPart
 from broker.node.metrics import node_families
 from broker.node.runtime import NodeRuntime
 from broker.quotas.client_quotas import BrokerQuotas
-from broker.quotas.windowed_rate import QuotaWindows
+from broker.rates.windowed_rate import QuotaWindows
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
 from broker.runtime.controller.directory_assignments import DirectoryAssignments
 from broker.runtime.remote_log.startup_check import check_nothing_is_cut_off
@@ -156,7 +156,7 @@ class BrokerPart:
     def families(self, servers: list[Server], requests: RequestMetrics, lag: LoopLag) -> list[Family]:
         """Return all metric families of the node."""
         families = node_families(servers, self.metadata, self.data, self.lifecycle, requests, lag, self.runtime.clock)
-        families += client_quota_families(self.quotas, self.runtime.clock.monotonic_ms)
+        families += client_quota_families(self.quotas, self.metadata.driver, self.runtime.clock.monotonic_ms)
         families += client_telemetry_families(self.client_metrics)
         return [*families, *([] if self.remote is None else self.remote.families())]
 

@@ -14,7 +14,7 @@ from broker.metadata.image.quota_image import IP
 from broker.net.listening import ListenError, addresses_of, by_address
 from broker.net.server import Server
 from broker.node.listeners import net_limits
-from broker.quotas.connection_rates import UNLIMITED
+from broker.rates.connection_rates import UNLIMITED
 
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 

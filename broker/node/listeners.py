@@ -12,7 +12,7 @@ from broker.net.listening import ListenAddress
 from broker.net.request import OpenPipeline
 from broker.net.server import Server
 from broker.node.own_host import own_host
-from broker.quotas.windowed_rate import QuotaWindows
+from broker.rates.windowed_rate import QuotaWindows
 
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 

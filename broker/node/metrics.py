@@ -5,6 +5,7 @@ from functools import partial
 
 from broker.clock import Clock
 from broker.metrics.applied import applied_families
+from broker.metrics.client_quotas import client_quota_families
 from broker.metrics.family import Family
 from broker.metrics.fetch_sessions import fetch_session_families
 from broker.metrics.fetchers import fetcher_families
@@ -63,6 +64,7 @@ def controller_node_families(
 ) -> list[Family]:
     """Return all families of a node that is only a controller."""
     return [
+        *client_quota_families(None, metadata.driver, clock.monotonic_ms),
         *requests.families(),
         *_network(servers, clock),
         *_controller(metadata),

@@ -1,1 +1,1 @@
-"""Client quotas: recent rates, the quota of each client, and the time that a client is throttled for."""
+"""Client quotas: the quota of each client, and the time that a client is throttled for."""

@@ -6,14 +6,15 @@ look-ups; a broker without quotas of a type costs nothing.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.quota_image import QuotaEntity
 from broker.metadata.image.quota_precedence import AppliedQuota, Sharers, applied_quota
-from broker.quotas.sensor_table import SensorTable
-from broker.quotas.windowed_rate import QuotaWindows, WindowedRate
+from broker.rates.sensor_table import Sensor, SensorTable
+from broker.rates.windowed_rate import QuotaWindows, WindowedRate
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -54,7 +55,7 @@ class ClientQuotaManager:
         self._windows = windows
         self._max_throttle_ms = max_throttle_ms
         self._rates: dict[QuotaEntity, float] = {}
-        self._sensors: SensorTable[Sharers] = SensorTable(windows)
+        self._sensors: SensorTable[Sharers, Sensor] = SensorTable(partial(Sensor, windows))
 
     @property
     def is_enabled(self) -> bool:

@@ -6,7 +6,7 @@ the last committed state is a retained reference.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from broker.metadata.controller.acls import Acls
@@ -19,7 +19,7 @@ from broker.metadata.controller.delegation_tokens import DelegationTokens
 from broker.metadata.controller.feature_updates import FeatureChange, FeatureUpdates
 from broker.metadata.controller.leader_and_isr_updates import LeaderAndIsrUpdates
 from broker.metadata.controller.leader_elections import LeaderElections
-from broker.metadata.controller.mutation_quota import UNLIMITED, MutationQuota, MutationQuotas
+from broker.metadata.controller.mutation_quota import UNLIMITED, MutationFigures, MutationQuota, MutationQuotas
 from broker.metadata.controller.periodic_tasks import PeriodicTask, PeriodicTasks
 from broker.metadata.controller.placement import PlacementRandom
 from broker.metadata.controller.producer_ids import ProducerIdBlock, allocate_block
@@ -373,6 +373,10 @@ class Controller:
     def mutation_quota(self, principal: str, client_id: str, *, strict: bool, now_ms: int) -> MutationQuota:
         """Return the quota that a client's request charges for created and deleted partitions."""
         return self._mutations.of(principal, client_id, strict=strict, now_ms=now_ms)
+
+    def mutation_figures(self, now_ms: int, limit: int) -> Iterator[MutationFigures]:
+        """Yield the `limit` mutation quotas that were used last, as measured by this active controller."""
+        return self._mutations.figures(now_ms, limit)
 
     def alter_client_quotas(self, request: AlterClientQuotasRequest) -> ControllerResult[AlterClientQuotasResponse]:
         return _bounded(self._quotas.alter(request))

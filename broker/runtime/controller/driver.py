@@ -12,12 +12,13 @@ and is replayed like any other batch.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from broker.logs import EventLog
 from broker.metadata.controller.controller import Controller, LocalBroker
+from broker.metadata.controller.mutation_quota import MutationFigures
 from broker.metadata.controller.periodic_tasks import PeriodicTask
 from broker.metadata.controller.result import CommandResult, ControllerResult, PartialResult
 from broker.metadata.image.delta import MetadataDelta
@@ -448,6 +449,10 @@ class ControllerDriver:
                 _log.warning("A periodic task of the controller failed", error=str(error))
                 break
         self._rearm_timer()
+
+    def mutation_figures(self, now_ms: int, limit: int) -> Iterable[MutationFigures]:
+        """Yield the `limit` mutation quotas that clients used last; none if another controller is active."""
+        return self._controller.mutation_figures(now_ms, limit) if self.is_active else ()
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic_ms())

@@ -5,7 +5,7 @@ import pytest
 from broker.api.pipeline.quota import ClientThrottle
 from broker.metadata.image.quota_image import quota_entity
 from broker.quotas.client_quotas import BrokerQuotas
-from broker.quotas.windowed_rate import QuotaWindows
+from broker.rates.windowed_rate import QuotaWindows
 from tests.broker.api.test_fetch import Reader, at, base_offsets, entries, only
 from tests.support.harnesses.data_plane import DataPlane
 

@@ -14,7 +14,7 @@ from broker.net.limits import ListenerLimits, NetLimits
 from broker.net.listening import ListenAddress, ListenError
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
-from broker.quotas.windowed_rate import QuotaWindows
+from broker.rates.windowed_rate import QuotaWindows
 from tests.broker.net.fakes import Broker, frame
 from tests.support.fakes.clock import ManualClock
 

@@ -15,7 +15,7 @@ from broker.net.listening import ListenAddress, ListenError
 from broker.net.request import CloseConnection, ConnectionInfo, Dispatch
 from broker.net.server import Server
 from broker.node.connection_quotas import ConnectionQuotas
-from broker.quotas.connection_rates import UNLIMITED
+from broker.rates.connection_rates import UNLIMITED
 from broker.runtime.controller.dynamic_config import DynamicConfig
 from protocol.messages.metadata_records import ConfigRecord
 from tests.broker.config.test_broker_config import config_with

@@ -5,7 +5,6 @@ import pytest
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.quota_image import quota_entity, quota_record
-from broker.quotas import sensor_table
 from broker.quotas.client_quotas import (
     BrokerQuotas,
     ClientQuotaManager,
@@ -13,8 +12,9 @@ from broker.quotas.client_quotas import (
     percent_of_loop,
     quota_client,
 )
-from broker.quotas.sensor_table import SENSOR_EXPIRATION_MS
-from broker.quotas.windowed_rate import QuotaWindows
+from broker.rates import sensor_table
+from broker.rates.sensor_table import SENSOR_EXPIRATION_MS
+from broker.rates.windowed_rate import QuotaWindows
 
 ALICE = QuotaClient("alice", "app")
 WINDOWS = QuotaWindows()

@@ -16,7 +16,7 @@ from broker.api.serving.route import route
 from broker.metadata.image.quota_image import quota_entity
 from broker.net.request import CloseConnection, ConnectionInfo, EncodedResponse, Request
 from broker.quotas.client_quotas import BrokerQuotas
-from broker.quotas.windowed_rate import QuotaWindows
+from broker.rates.windowed_rate import QuotaWindows
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode

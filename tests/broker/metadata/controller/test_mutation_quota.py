@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from broker.metadata.controller import mutation_quota
 from broker.metadata.controller.mutation_quota import MUTATION_RATE, MutationQuota, mutation_rate
 from broker.metadata.image.quota_image import quota_entity, quota_record
 from broker.metadata.image.quota_precedence import applied_quota
+from broker.rates import sensor_table
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -101,13 +101,24 @@ class TestBucket:
             quota(cluster, client="b").charge(1)
 
     def test_bucket_count_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(mutation_quota, "MAX_BUCKETS", 2)
+        monkeypatch.setattr(sensor_table, "SENSORS_MAX", 2)
         cluster = cluster_with(({"user": None}, 1.0))
         for user in "abc":
             quota(cluster, user=user).charge(100)
         quota(cluster, user="a").charge(1)
         with pytest.raises(KafkaError):
             quota(cluster, user="c").charge(1)
+
+    def test_figures_show_rate_throttle_time_and_tokens(self) -> None:
+        cluster = cluster_with(({"user": "u"}, 2.0))
+        quota(cluster).charge(20)
+        quota(cluster).charge(10)
+        with pytest.raises(KafkaError):
+            quota(cluster).charge(1)
+        assert list(cluster.controller.mutation_figures(cluster.now_ms, 9)) == [(("u", None), 3.0, 4_000.0, -8.0)]
+        cluster.now_ms += 5_000
+        [figures] = cluster.controller.mutation_figures(cluster.now_ms, 9)
+        assert figures.tokens == 2.0
 
     def test_new_active_controller_starts_with_full_buckets(self) -> None:
         cluster = cluster_with(({"user": "u"}, 1.0))

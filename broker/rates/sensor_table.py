@@ -1,16 +1,17 @@
 """Sensors by client: created when needed, dropped an hour after their last use, and limited in number."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
-from broker.quotas.windowed_rate import QuotaWindows, WindowedRate
+from broker.rates.windowed_rate import QuotaWindows, WindowedRate
 
 SENSOR_EXPIRATION_MS: Final = 3_600_000
 SENSORS_MAX: Final = 10_000
 _AVERAGE_MS: Final = 30_000
 
 K = TypeVar("K", bound=Hashable)
+S = TypeVar("S", bound="Sensor")
 
 
 class RecentAverage:
@@ -54,38 +55,36 @@ class Sensor:
         self.used_ms = 0.0
 
 
-class SensorTable(Generic[K]):
-    """Sensors by key, as in Kafka for an hour after their last use. All operations take amortized constant time.
+class SensorTable(Generic[K, S]):
+    """Sensors by key, made by `new_sensor`. All operations take amortized constant time.
+
+    A sensor expires an hour after its last use, as in Kafka.
 
     The least recently used sensor is dropped where there are more than `SENSORS_MAX`: its clients begin with an empty
     window.
     """
 
-    def __init__(self, windows: QuotaWindows) -> None:
-        self._windows = windows
-        self._sensors: dict[K, Sensor] = {}  # least recently used first
+    def __init__(self, new_sensor: Callable[[], S]) -> None:
+        self._new_sensor = new_sensor
+        self._sensors: dict[K, S] = {}  # least recently used first
 
     def __len__(self) -> int:
         return len(self._sensors)
 
-    def get(self, key: K, now_ms: float) -> Sensor:
+    def get(self, key: K, now_ms: float) -> S:
         """Return the sensor of a key."""
         sensors = self._sensors
         sensor = sensors.pop(key, None)
         if sensor is None:
             self._expire(now_ms)
-            sensor = Sensor(self._windows)
+            sensor = self._new_sensor()
         sensors[key] = sensor
         sensor.used_ms = now_ms
         return sensor
 
-    def recent(self, limit: int) -> Iterator[tuple[K, Sensor]]:
+    def recent(self, limit: int) -> Iterator[tuple[K, S]]:
         """Yield the `limit` most recently used sensors, of a copy made now."""
         return iter(list(islice(reversed(self._sensors.items()), limit)))
-
-    def discard(self, key: K) -> None:
-        """Drop the sensor of a key, if there is one."""
-        self._sensors.pop(key, None)
 
     def clear(self) -> None:
         """Drop all sensors."""

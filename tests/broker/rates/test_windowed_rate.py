@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.quotas.windowed_rate import QuotaWindows, WindowedRate
+from broker.rates.windowed_rate import QuotaWindows, WindowedRate
 
 ELEVEN_SECONDS = QuotaWindows()
 

@@ -5,10 +5,11 @@ for no rate. No pause is longer than one window. The listener between brokers is
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
-from broker.quotas.sensor_table import RecentAverage, SensorTable
-from broker.quotas.windowed_rate import QuotaWindows, WindowedRate
+from broker.rates.sensor_table import RecentAverage, Sensor, SensorTable
+from broker.rates.windowed_rate import QuotaWindows, WindowedRate
 
 UNLIMITED: Final = 2**31 - 1
 
@@ -36,7 +37,7 @@ class ConnectionRates:
         self._exempt = exempt_listener
         self._listeners: dict[str, ListenerRate] = {}
         self._host_limits: dict[str, float] = {}
-        self._hosts: SensorTable[str] = SensorTable(windows)
+        self._hosts: SensorTable[str, Sensor] = SensorTable(partial(Sensor, windows))
 
     def listener(self, name: str) -> ListenerRate:
         """Return the rate of a listener."""

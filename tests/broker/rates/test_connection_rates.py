@@ -1,7 +1,7 @@
 """Limits on new connections per second (KIP-612)."""
 
-from broker.quotas.connection_rates import UNLIMITED, ConnectionRates
-from broker.quotas.windowed_rate import QuotaWindows
+from broker.rates.connection_rates import UNLIMITED, ConnectionRates
+from broker.rates.windowed_rate import QuotaWindows
 
 HOST = "10.0.0.1"
 
