@@ -1,7 +1,12 @@
-"""Metrics of the groups of one shard: plain attributes, updated with every change and read at a scrape."""
+"""Metrics of the groups of one shard: plain attributes, updated with every change and read at a scrape.
 
+The shard counts its consumer groups when it is asked, because their states follow from their members.
+"""
+
+from collections import Counter
 from dataclasses import dataclass, field
 
+from broker.groups.consumer.group import ConsumerGroupState
 from broker.groups.state import GroupState
 
 
@@ -15,6 +20,8 @@ class GroupMetrics:
     offset_expirations: int = 0
     offset_deletions: int = 0
     completed_rebalances: int = 0
+    consumer_groups: Counter[ConsumerGroupState] = field(default_factory=Counter)
+    consumer_group_rebalances: int = 0
 
     def add(self, other: "GroupMetrics") -> None:
         """Add another shard's metrics to these."""
@@ -25,3 +32,13 @@ class GroupMetrics:
         self.offset_expirations += other.offset_expirations
         self.offset_deletions += other.offset_deletions
         self.completed_rebalances += other.completed_rebalances
+        self.consumer_groups += other.consumer_groups
+        self.consumer_group_rebalances += other.consumer_group_rebalances
+
+    def groups_by_protocol(self) -> dict[str, int]:
+        """Return the number of groups by Kafka's name of their protocol."""
+        return {"classic": sum(self.groups.values()), "consumer": self.consumer_groups.total()}
+
+    def consumer_groups_by_state(self) -> dict[str, int]:
+        """Return the number of consumer groups in each state, by its name in Kafka's metrics."""
+        return {state.value.lower(): self.consumer_groups[state] for state in ConsumerGroupState}

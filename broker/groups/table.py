@@ -50,10 +50,14 @@ class GroupTable:
             self._metrics.groups[group.state] -= 1
 
     def move(self, group: ClassicGroup, transition: Transition, now_ms: int) -> None:
-        """Change the group's state. Raise IllegalGroupTransition."""
+        """Change the group's state. Raise IllegalGroupTransition.
+
+        A write in progress may end after the group has become a consumer group, which is counted elsewhere.
+        """
         state = next_state(group.state, transition)
-        self._metrics.groups[group.state] -= 1
-        self._metrics.groups[state] += 1
+        if self._groups.get(group.group_id) is group:
+            self._metrics.groups[group.state] -= 1
+            self._metrics.groups[state] += 1
         group.was_empty = group.state is GroupState.EMPTY
         group.state = state
         group.state_since_ms = now_ms

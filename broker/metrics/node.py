@@ -1,9 +1,9 @@
 """Gauges of a node's components under Kafka's names. Arguments say where each value is read."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from broker.metrics.family import Family, Sample, gauge
+from broker.metrics.family import Family, Sample, counter, gauge
 
 Number: TypeAlias = Callable[[], float]
 
@@ -95,13 +95,32 @@ def log_families(
     ]
 
 
-def group_families(*, group_count: Number, offset_count: Number) -> list[Family]:
-    """Return the gauges of GroupMetadataManager: the groups that this node coordinates."""
-    prefix = "kafka_coordinator_group_groupmetadatamanager_"
+def group_families(
+    *,
+    groups_by_protocol: Callable[[], Mapping[str, int]],
+    consumer_groups_by_state: Callable[[], Mapping[str, int]],
+    consumer_group_rebalance_count: Number,
+    offset_count: Number,
+) -> list[Family]:
+    """Return the metrics of the groups that this node coordinates (GroupMetadataManager, group-coordinator-metrics)."""
+    manager, coordinator = "kafka_coordinator_group_groupmetadatamanager_", "kafka_server_group_coordinator_metrics_"
+    rebalances = "Group epochs of consumer groups since their partitions were loaded"
     return [
-        gauge(f"{prefix}numgroups", "Groups that this broker coordinates", group_count),
-        gauge(f"{prefix}numoffsets", "Committed offsets that this broker stores", offset_count),
+        gauge(f"{manager}numgroups", "Classic groups of this broker", lambda: groups_by_protocol().get("classic", 0)),
+        gauge(f"{manager}numoffsets", "Committed offsets that this broker stores", offset_count),
+        _labelled(f"{coordinator}group_count", "Groups of this broker by protocol", "protocol", groups_by_protocol),
+        _labelled(
+            f"{coordinator}consumer_group_count",
+            "Consumer groups of this broker by state",
+            "state",
+            consumer_groups_by_state,
+        ),
+        counter(f"{coordinator}consumer_group_rebalance_count", rebalances, consumer_group_rebalance_count),
     ]
+
+
+def _labelled(name: str, text: str, label: str, read: Callable[[], Mapping[str, int]]) -> Family:
+    return Family(name, text, "gauge", lambda: [Sample(value, {label: key}) for key, value in read().items()])
 
 
 def _log_gauge(

@@ -52,7 +52,9 @@ def node_families(
         *_metadata(metadata, clock),
         *_logs(data),
         *group_families(
-            group_count=lambda: sum(data.groups.metrics().groups.values()),
+            groups_by_protocol=lambda: data.groups.metrics().groups_by_protocol(),
+            consumer_groups_by_state=lambda: data.groups.metrics().consumer_groups_by_state(),
+            consumer_group_rebalance_count=lambda: data.groups.metrics().consumer_group_rebalances,
             offset_count=lambda: data.groups.metrics().offsets,
         ),
         lag.family(),

@@ -1,5 +1,6 @@
 """The consumer groups of one shard: the operations of this package, joined."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from logging import getLogger
 from typing import Any
@@ -22,6 +23,7 @@ from broker.groups.consumer.regexes import RegexLookup, RegexSubscriptions
 from broker.groups.consumer.table import ConsumerGroupTable
 from broker.groups.consumer.timers import ConsumerGroupCause, ConsumerGroupTimers
 from broker.groups.consumer.validation import check_form
+from broker.groups.metrics import GroupMetrics
 from broker.groups.records import group_removed
 from broker.groups.table import GroupTable
 from protocol.errors import KafkaError
@@ -58,6 +60,7 @@ class ConsumerGroups:
 
     def on_loaded(self) -> None:
         """Give every member a new session, and the time to revoke where it must."""
+        self.table.epochs_written = 0
         self._regexes.newest_topic_offset = self._environment.topics().offset
         for group in self.table:
             for member_id in group.members:
@@ -112,6 +115,11 @@ class ConsumerGroups:
         except KafkaError as error:
             described = DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
         return CoordinatorResult(described)
+
+    def count(self, metrics: GroupMetrics) -> None:
+        """Write the number of groups by state, and of rebalances, into the shard's metrics."""
+        metrics.consumer_groups = Counter(group.state for group in self.table)
+        metrics.consumer_group_rebalances = self.table.epochs_written
 
     # Topics.
 

@@ -9,11 +9,15 @@ from protocol.errors import ErrorCode, KafkaError
 
 
 class ConsumerGroupTable:
-    """Finds consumer groups. `classic_groups` are the shard's other groups; a group id is in one of both tables."""
+    """Finds consumer groups. `classic_groups` are the shard's other groups; a group id is in one of both tables.
+
+    `epochs_written` counts the group epochs since the shard was loaded: each is a rebalance.
+    """
 
     def __init__(self, classic_groups: GroupTable) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._classic_groups = classic_groups
+        self.epochs_written = 0
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -53,6 +57,7 @@ class ConsumerGroupTable:
             # Offsets of the group may come first in the log, and look like those of a group without members.
             self._classic_groups.remove(event.group_id)
         apply_event(group, event)
+        self.epochs_written += isinstance(event, events.ConsumerGroupEpochWritten)
         if isinstance(event, events.ConsumerGroupRemoved) or group.is_blank:
             del self._groups[event.group_id]
 

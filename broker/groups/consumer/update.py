@@ -7,7 +7,7 @@ assignment (7 per member, then 6), current assignment (8).
 from logging import getLogger
 
 from broker.groups.consumer.assignment import Assignment
-from broker.groups.consumer.assignors.assignor import AssignableGroup, AssignableMember, AssignorFailed
+from broker.groups.consumer.assignors.assignor import AssignableGroup, AssignableMember
 from broker.groups.consumer.environment import ConsumerGroupEnvironment
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import ConsumerGroupMember, MemberAssignment
@@ -89,7 +89,7 @@ class GroupUpdate:
         assignor = self._environment.assignors.get(name or "") or next(iter(self._environment.assignors.values()))
         try:
             targets = assignor.assign(self._assignable())
-        except AssignorFailed as error:
+        except Exception as error:
             message = f"Failed to compute a new target assignment for epoch {self.epoch}: {error}"
             _log.error("assignment failed group=%s assignor=%s: %s", group.group_id, assignor.name, error)
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from error

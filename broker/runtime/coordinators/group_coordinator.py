@@ -248,6 +248,7 @@ class GroupCoordinator:
         """Return the sum over all shards in service."""
         total = GroupMetrics()
         for shard in self._runtime.shards():
+            shard.consumer_groups.count(shard.metrics)
             total.add(shard.metrics)
         return total
 

@@ -173,6 +173,16 @@ async def test_groups_are_described(harness: GroupCoordinatorHarness, version: i
     assert unnamed.error_code == ErrorCode.INVALID_GROUP_ID
 
 
+async def test_groups_are_counted(harness: GroupCoordinatorHarness) -> None:
+    await beat(harness)
+    await beat(harness, group_id="h", subscribed_topic_names=["u"])
+    await beat(harness, group_id="h", member_epoch=-1)
+    metrics = harness.groups.metrics()
+    assert metrics.groups_by_protocol() == {"classic": 0, "consumer": 2}
+    assert metrics.consumer_groups_by_state() == {"empty": 1, "assigning": 0, "reconciling": 0, "stable": 1}
+    assert metrics.consumer_group_rebalances == 3
+
+
 async def test_classic_description_of_a_consumer_group_is_missing(harness: GroupCoordinatorHarness) -> None:
     await beat(harness)
     (described,) = await harness.groups.describe_groups(["g"], 6)

@@ -120,7 +120,12 @@ class TestNode:
                 preferred_replica_imbalance_count=fixed(7),
                 last_committed_record_offset=fixed(8),
             ),
-            *group_families(group_count=fixed(1), offset_count=fixed(2)),
+            *group_families(
+                groups_by_protocol=lambda: {"classic": 1, "consumer": 2},
+                consumer_groups_by_state=lambda: {"stable": 2},
+                consumer_group_rebalance_count=fixed(3),
+                offset_count=fixed(2),
+            ),
         ]
         values = await scrape(families)
         ours = {name.removesuffix("{}"): value for name, value in values.items() if name.startswith("kafka_")}
@@ -148,6 +153,10 @@ class TestNode:
             "kafka_controller_kafkacontroller_lastcommittedrecordoffset": 8,
             "kafka_coordinator_group_groupmetadatamanager_numgroups": 1,
             "kafka_coordinator_group_groupmetadatamanager_numoffsets": 2,
+            'kafka_server_group_coordinator_metrics_group_count{protocol="classic"}': 1,
+            'kafka_server_group_coordinator_metrics_group_count{protocol="consumer"}': 2,
+            'kafka_server_group_coordinator_metrics_consumer_group_count{state="stable"}': 2,
+            "kafka_server_group_coordinator_metrics_consumer_group_rebalance_count": 3,
         }
 
     async def test_log_metrics_are_labelled_by_partition(self) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.groups.caller import Caller
 from broker.groups.consumer.assignment import assignment_from
 from broker.groups.consumer.embedded_protocol import assignment_bytes, embedded_assignment, embedded_subscription
 from broker.groups.consumer.environment import ConsumerGroupEnvironment, MigrationPolicy
@@ -9,6 +10,7 @@ from broker.groups.member import SupportedProtocol
 from protocol.compiler import encode_bytes
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.messages.common_records import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.harnesses.consumer_group_harness import ConsumerGroupHarness, topic_id_of
 from tests.support.harnesses.group_harness import subscription
 
@@ -79,6 +81,22 @@ def test_upgrade_whose_write_fails_leaves_the_classic_group() -> None:
         harness.beat("a")
     assert group_types(harness) == ["classic"]
     assert harness.heartbeat("c") is ErrorCode.NONE
+
+
+def test_write_that_ends_after_the_upgrade_is_not_counted() -> None:
+    harness = harness_with()
+    harness.client("c", protocols={"range": subscription("t")})
+    harness.join("c")
+    harness.advance(10)
+    harness.log.holds_commits = True
+    harness.sync("c", {"c": b""})
+    request = ConsumerGroupHeartbeatRequest("g", "a", 0, None, None, 60_000, ["t"], topic_partitions=[])
+    harness.start_later(lambda shard: shard.consumer_groups.heartbeat(request, Caller("a", "/h", 1)))
+    harness.log.holds_commits = False
+    harness.log.commit()
+    harness.loop.run_soon()
+    assert set(harness.shard.metrics.groups.values()) == {0}
+    assert group_types(harness) == ["consumer"]
 
 
 def test_upgraded_group_survives_a_failover() -> None:

@@ -1,4 +1,4 @@
-"""Random histories of consumers, topics and failovers, checked for the two promises of reconciliation.
+"""Random histories of consumers of both protocols, topics and failovers, checked for the promises of reconciliation.
 
 Each partition has at most one owner at any time, and a Stable group has every partition of its topics assigned.
 """
@@ -8,26 +8,77 @@ from random import Random
 
 import pytest
 
-from broker.groups.consumer.assignment import each_partition
+from broker.groups.consumer.assignment import Assignment, each_partition, in_order
+from broker.groups.consumer.embedded_protocol import embedded_assignment
+from broker.groups.consumer.environment import ConsumerGroupEnvironment, MigrationPolicy
 from broker.groups.consumer.group import ConsumerGroupState
+from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.common_records import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
 from tests.support.harnesses.consumer_group_harness import ConsumerGroupHarness
 
 NAMES = "abcdef"
 REFUSALS = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 
 
+class ClassicConsumer:
+    """A cooperative consumer of the classic protocol: gives up what an assignment lacks, then joins again."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.owned: Assignment = {}
+        self.is_member = False
+
+    def join(self, harness: ConsumerGroupHarness) -> None:
+        owned = [
+            ConsumerProtocolSubscriptionTopicPartition(topic, partitions)
+            for topic_id, partitions in in_order(self.owned)
+            if (topic := harness.topics.name_of(topic_id)) is not None
+        ]
+        message = ConsumerProtocolSubscription(topics=["t", "u"], owned_partitions=owned)
+        metadata = (3).to_bytes(2, "big") + encode_bytes(message, 3)
+        joined = harness.join(self.name, protocols={"range": metadata}, session_ms=40_000)
+        if joined.error is not ErrorCode.NONE:
+            self.forget(harness)
+            return
+        self.is_member = True
+        try:
+            synced = harness.sync(self.name)
+        except KafkaError as error:
+            if error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
+                self.forget(harness)
+            return
+        self.owned = embedded_assignment(bytes(synced.synced.assignment), harness.topics)
+
+    def heartbeat(self, harness: ConsumerGroupHarness) -> None:
+        error = harness.heartbeat(self.name)
+        if error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self.join(harness)
+        elif error is not ErrorCode.NONE:
+            self.forget(harness)
+
+    def forget(self, harness: ConsumerGroupHarness) -> None:
+        harness.client(self.name, member_id="", generation=-1)
+        self.owned, self.is_member = {}, False
+
+
 class RandomGroup:
     """One group under random events."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, with_classic: bool = False) -> None:
         self.random = Random(seed)
-        self.harness = ConsumerGroupHarness()
+        environment = ConsumerGroupEnvironment(migration_policy=MigrationPolicy.UPGRADE)
+        self.harness = ConsumerGroupHarness(environment=environment)
         self.joined: set[str] = set()
+        self.classic = {name: ClassicConsumer(name) for name in "xyz"} if with_classic else {}
 
     def step(self) -> None:
         """Let one thing happen, then check the owners."""
         name = self.random.choice(NAMES)
+        if self.classic and self.random.random() < 0.4:
+            self.step_classic(self.random.choice([*self.classic.values()]))
+            self.check_owners()
+            return
         match self.random.randrange(12):
             case 0:
                 self.leave(name)
@@ -80,38 +131,63 @@ class RandomGroup:
             self.harness.forget(name)
         self.joined.discard(name)
 
+    def step_classic(self, consumer: "ClassicConsumer") -> None:
+        """Let a classic consumer join, send a heartbeat, or leave; it acts on REBALANCE_IN_PROGRESS at once."""
+        table = self.harness.shard.consumer_groups.table
+        group = table.get("g")
+        if group is None or group.is_empty:
+            return  # a classic client would make it a classic group
+        if not consumer.is_member:
+            consumer.join(self.harness)
+        elif self.random.random() < 0.1:
+            self.harness.leave(consumer.name)
+            consumer.forget(self.harness)
+        else:
+            consumer.heartbeat(self.harness)
+
     def check_owners(self) -> None:
         """Check that no two members own a partition; a removed client owns nothing once it learns of it."""
         table = self.harness.shard.consumer_groups.table
         members = next(iter(table)).members if len(table) else {}
-        owned = Counter(each for name in members for each in each_partition(self.harness.consumer(name).owned))
+        owned = Counter(each for member_id in members for each in each_partition(self.owned_by(member_id)))
         assert [partition for partition, count in owned.items() if count > 1] == []
+
+    def owned_by(self, member_id: str) -> Assignment:
+        """Return the partitions that the client of the member works on."""
+        for consumer in self.classic.values():
+            if self.harness.client(consumer.name).member_id == member_id:
+                return consumer.owned
+        return self.harness.consumer(member_id).owned
 
     def settle(self) -> None:
         """Let heartbeats go on until the group is stable, then check that everything is assigned."""
-        for name in NAMES[:3]:
+        for name in NAMES[:3] * 2:  # a client that is refused joins again
             self.beat(name, topics=("t", "u"))
         for _ in range(30):
             self.harness.advance(5)  # members without a client expire
             for name in [*self.joined]:
                 self.beat(name)
+            for consumer in self.classic.values():
+                if consumer.is_member:
+                    consumer.heartbeat(self.harness)
         group = self.harness.consumer_group
         assert group.state is ConsumerGroupState.STABLE
         expected = set()
         for name, member in group.members.items():
-            assert self.harness.consumer(name).owned == group.current(name).assigned
+            assert self.owned_by(name) == group.current(name).assigned
             for topic in member.topic_names:
                 described = self.harness.topics.describe(topic)
                 if described is not None:
                     expected |= {(described.topic_id, index) for index in range(described.partition_count)}
-        owned = [each for name in group.members for each in each_partition(self.harness.consumer(name).owned)]
+        owned = [each for name in group.members for each in each_partition(self.owned_by(name))]
         assert len(owned) == len(set(owned))
         assert set(owned) == expected
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_random_history_keeps_single_owners_and_ends_fully_assigned(seed: int) -> None:
-    group = RandomGroup(seed)
+@pytest.mark.parametrize("with_classic", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_random_history_keeps_single_owners_and_ends_fully_assigned(seed: int, with_classic: bool) -> None:
+    group = RandomGroup(seed, with_classic=with_classic)
     for _ in range(150):
         group.step()
     group.settle()
