@@ -16,7 +16,8 @@ request. A fetch that waits for data never calls it and blocks the requests behi
 The other holds: the peer does not read its responses (`WRITE`), too many responses wait for an earlier one
 (`RESPONSES`), a quota mutes the connection (`MUTE`), other connections get their turn (`TURN`), the connection is about
 to close (`ENDING`). A held connection reads on until a few requests are parked or the server's backlog is full. Then
-TCP slows the peer down.
+TCP slows the peer down. A muted connection reads nothing, as in Kafka, and its parked requests take no place in the
+backlog.
 
 No code here allocates on a peer's word or keeps a timer per connection. No connection lasts longer than
 `connections.max.idle.ms` without progress, which is a whole frame received or a response taken. Single bytes are no
@@ -417,7 +418,8 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             self._shared.backlog.wait(self)
 
     def _report_to_backlog(self) -> None:
-        parked = len(self._parked)
+        # A muted client must not take the places of others for the time that its quota makes it wait.
+        parked = 0 if self._holds & Hold.MUTE else len(self._parked)
         size = self._parked_bytes + self._responses.open_bytes + self._receiver.claimed_bytes
         more_parked, more_bytes = parked - self._reported_parked, size - self._reported_bytes
         if more_parked or more_bytes:
@@ -425,7 +427,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             self._shared.backlog.adjust(more_parked, more_bytes)
 
     def _may_read(self) -> bool:
-        if self._holds & Hold.ENDING or self._input_ended or self._receiver.starved:
+        if self._holds & (Hold.ENDING | Hold.MUTE) or self._input_ended or self._receiver.starved:
             return False
         if not self._parked:
             return True

@@ -328,12 +328,25 @@ class TestMuting:
         for number in (1, 2):
             peer.connection.info.mute_ms = number * 100.0
             await broker.finish(number)
-        peer.send(frame(3))
         (_, first), (_, second) = house.timers.later
         first()
-        assert broker.begun == [1, 2]
+        assert peer.send(frame(3)) == 0
         second()
+        peer.send(frame(3))
         assert broker.begun == [1, 2, 3]
+
+    def test_muted_client_takes_no_place_of_others(self) -> None:
+        broker = Broker()
+        broker.mutes = {1: 250.0}
+        house = ConnectionHarness(broker)
+        peer = house.connect()
+        peer.send(frames(1, 2, 3))
+        assert (broker.begun, house.backlog.parked) == ([1], 0)
+        assert peer.send(frame(4)) == 0
+        ((_, unmute),) = house.timers.later
+        unmute()
+        peer.send(frame(4))
+        assert (peer.answers, house.backlog.parked, house.backlog.bytes) == ([1, 2, 3, 4], 0, 0)
 
 
 class TestBadInput:
