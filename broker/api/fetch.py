@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
-from broker.api.pipeline.quota import FetchQuota, set_throttle
+from broker.api.pipeline.quota import FetchQuota, mute, report_throttle
 from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
 from broker.api.serving.fetch_parsing import fetch_options, reader_of, session_request
@@ -115,7 +115,8 @@ class FetchHandler:
     def _throttled(self, context: RequestContext, rounds: FetchRounds, throttle_ms: int) -> FetchResponse:
         withheld = rounds.withhold()
         response = FetchResponse(error_code=withheld.error, session_id=withheld.session_id)
-        set_throttle(context.connection, response, throttle_ms)
+        mute(context.connection, throttle_ms)
+        report_throttle(response, throttle_ms)
         return response
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from broker.metrics.family import Family, Sample
+from broker.metrics.family import Family, Sample, gauge
+from broker.replication.replication_quota import ReplicationQuota
 
 _MANAGER = "kafka_server_replicafetchermanager_"
 _LAG = "kafka_server_fetcherlagmetrics_consumerlag"
@@ -64,6 +65,21 @@ def fetcher_families(fetchers: Callable[[], list[FetcherFigures]]) -> list[Famil
             lambda: _stats(fetchers(), lambda each: each.bytes),
         ),
     ]
+
+
+def replication_quota_families(
+    leader: ReplicationQuota, follower: ReplicationQuota, monotonic_ms: Callable[[], float]
+) -> list[Family]:
+    """Return the recent traffic of throttled replicas, as LeaderReplication and FollowerReplication (KIP-73)."""
+
+    def family(side: str, quota: ReplicationQuota) -> Family:
+        return gauge(
+            f"kafka_server_{side}replication_byte_rate",
+            f"Bytes per second of the replicas in {side}.replication.throttled.replicas",
+            lambda: quota.observed(monotonic_ms()),
+        )
+
+    return [family("leader", leader), family("follower", follower)]
 
 
 def _total(name: str, text: str, read: Callable[[], float]) -> Family:

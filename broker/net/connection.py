@@ -332,6 +332,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         assert slot.future is not None
         slot.future.add_done_callback(partial(self._on_done, slot))
         self._hold_if_withheld()
+        self._mute_if_asked()
 
     def _on_done(self, slot: ResponseSlot, future: "asyncio.Future[EncodedResponse]") -> None:
         """Take the outcome of a handler that had to wait."""
@@ -369,7 +370,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
     # Muting and closing.
 
     def _mute_if_asked(self) -> None:
-        """Begin the mute that a quota set, at the end of the request, even if its response cannot leave yet."""
+        """Begin the mute that a quota set, even if the response of the request cannot leave yet."""
         if self.info.mute_ms > 0:
             self._holds |= Hold.MUTE
             self._mutes += 1

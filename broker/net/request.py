@@ -82,6 +82,7 @@ class Request:
     owner: RequestOwner | None = None
     is_applied: bool = False
     is_quota_exempt: bool = False  # a request of another broker, which no client quota counts
+    charged_throttle_ms: int | None = None  # the throttle time of bytes that were charged before the response was ready
     _busy_ms: float = 0.0
     _step_began_ms: float | None = None
     _on_input_ended: Callable[[], None] | None = None

@@ -8,7 +8,7 @@ from broker.metrics.applied import applied_families
 from broker.metrics.client_quotas import client_quota_families
 from broker.metrics.family import Family
 from broker.metrics.fetch_sessions import fetch_session_families
-from broker.metrics.fetchers import fetcher_families
+from broker.metrics.fetchers import fetcher_families, replication_quota_families
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.network import connection_rate_families, network_families
 from broker.metrics.node import (
@@ -117,6 +117,7 @@ def _replicas(data: DataPart, metadata: MetadataPart, clock: Clock) -> list[Fami
         ),
         *data.verifier.figures.families(),
         *fetcher_families(data.fetchers.figures),
+        *replication_quota_families(data.throttles.leader, data.throttles.follower, clock.monotonic_ms),
     ]
 
 

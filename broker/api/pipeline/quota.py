@@ -1,5 +1,9 @@
 """Client quotas at the end of a request: throttle times in responses, and muted connections (KIP-13, KIP-124, KIP-219).
 
+A produce is charged when its batches are appended. Its connection is muted from then on, although the response waits
+for replicas: a pipelining client would otherwise have dozens of requests appended before the first response throttles
+it.
+
 A response leaves at once with its throttle time; the connection's next request waits that long. The larger throttle
 time of several violated quotas counts.
 
@@ -27,6 +31,10 @@ class RequestQuota(Protocol):
     @property
     def is_enabled(self) -> bool:
         """Whether requests have to be measured."""
+        ...
+
+    def on_waiting(self, request: Request, now_ms: float) -> None:
+        """Charge the bytes of a request whose response is not ready, and mute the connection."""
         ...
 
     def on_response(self, request: Request, response: Message | None, now_ms: float) -> None:
@@ -66,13 +74,23 @@ class ClientThrottle:
     def is_enabled(self) -> bool:
         return self._quotas.is_enabled
 
+    def on_waiting(self, request: Request, now_ms: float) -> None:
+        if request.header.api_key == ApiKey.PRODUCE:
+            client = quota_client(request.connection.principal, request.header.client_id)
+            throttle_ms = self._quotas.produce.charge(client, request.size, now_ms)
+            request.charged_throttle_ms = throttle_ms
+            if throttle_ms > 0:
+                mute(request.connection, throttle_ms)
+
     def on_response(self, request: Request, response: Message | None, now_ms: float) -> None:
         header, quotas = request.header, self._quotas
         client = quota_client(request.connection.principal, header.client_id)
         percent = percent_of_loop(request.take_busy_ms(now_ms))
         bytes_throttle_ms = request_throttle_ms = 0
         if header.api_key == ApiKey.PRODUCE:
-            bytes_throttle_ms = quotas.produce.charge(client, request.size, now_ms)
+            charged_ms = request.charged_throttle_ms
+            charge = quotas.produce.charge
+            bytes_throttle_ms = charge(client, request.size, now_ms) if charged_ms is None else charged_ms
         if response is None or request.is_quota_exempt or header.api_key in EXEMPT_APIS:
             self._record_exempt(percent, now_ms)
         else:
@@ -81,7 +99,9 @@ class ClientThrottle:
         if throttle_ms > 0:
             violated = quotas.produce if bytes_throttle_ms > request_throttle_ms else quotas.request
             violated.on_throttled(client, throttle_ms, now_ms)
-            set_throttle(request.connection, response, throttle_ms)
+            if request.charged_throttle_ms is None or request_throttle_ms > bytes_throttle_ms:
+                mute(request.connection, throttle_ms)
+            report_throttle(response, throttle_ms)
 
     def on_encoded(self, request: Request, now_ms: float) -> None:
         percent = percent_of_loop(request.take_busy_ms(now_ms))
@@ -112,8 +132,12 @@ class ClientThrottle:
             self._quotas.exempt.record(percent, now_ms)
 
 
-def set_throttle(connection: ConnectionInfo, response: Message | None, throttle_ms: float) -> None:
-    """Mute a connection for the throttle time of a response; a longer time that is set already stays."""
+def mute(connection: ConnectionInfo, throttle_ms: float) -> None:
+    """Mute a connection; a longer time that is set already stays."""
     connection.mute_ms = max(connection.mute_ms, throttle_ms)
+
+
+def report_throttle(response: Message | None, throttle_ms: float) -> None:
+    """Set the throttle time of a response that has one; a longer time that is set already stays."""
     if response is not None and getattr(response, "throttle_time_ms", throttle_ms) < throttle_ms:
         response.throttle_time_ms = int(throttle_ms)  # type: ignore[attr-defined]

@@ -90,7 +90,10 @@ class Dispatcher:
         later = self._encode_later(route, request, message, response)
         if not is_measured:
             return later
-        request.end_step(self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        request.end_step(now_ms)
+        if quota is not None:
+            quota.on_waiting(request, now_ms)
         return _measured(later, request, self._clock)
 
     def refuse(self, request: Request, error: KafkaError) -> EncodedResponse:

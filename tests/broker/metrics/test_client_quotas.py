@@ -10,8 +10,10 @@ from broker.metadata.image.quota_image import quota_entity
 from broker.metrics import client_quotas
 from broker.metrics.client_quotas import client_quota_families
 from broker.metrics.exposition import Exposition
+from broker.metrics.fetchers import replication_quota_families
 from broker.quotas.client_quotas import BrokerQuotas, QuotaClient
 from broker.rates.windowed_rate import QuotaWindows
+from broker.replication.replication_quota import ReplicationQuota
 
 
 class OneMutation:
@@ -50,6 +52,16 @@ def test_clients_with_a_quota_are_shown() -> None:
         MUTATION_THROTTLE,
         'kafka_server_quota_exempt_request_time{resource="Request"} 0.0',
     ]
+
+
+def test_traffic_of_throttled_replicas_is_shown() -> None:
+    leader, follower = ReplicationQuota(), ReplicationQuota()
+    leader.record(500, 0.0)
+    families = replication_quota_families(leader, follower, lambda: 0.0)
+    assert {family.name: [sample.value for sample in family.read()] for family in families} == {
+        "kafka_server_leaderreplication_byte_rate": [500.0],
+        "kafka_server_followerreplication_byte_rate": [0.0],
+    }
 
 
 def test_clients_are_limited_to_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -335,6 +335,20 @@ class TestMuting:
         peer.send(frame(3))
         assert broker.begun == [1, 2, 3]
 
+    async def test_request_that_waits_for_its_response_mutes_the_next_one_at_once(self) -> None:
+        broker = Broker()
+        broker.later = broker.applied = {1}
+        broker.mutes = {1: 250.0}
+        house = ConnectionHarness(broker)
+        peer = house.connect()
+        peer.send(frames(1, 2))
+        assert broker.begun == [1]
+        ((_, unmute),) = house.timers.later
+        await broker.finish(1)
+        assert (peer.answers, broker.begun) == ([1], [1])
+        unmute()
+        assert (peer.answers, len(house.timers.later)) == ([1, 2], 1)
+
     def test_muted_client_takes_no_place_of_others(self) -> None:
         broker = Broker()
         broker.mutes = {1: 250.0}

@@ -48,6 +48,14 @@ class OnePrincipal:
 
 
 def dispatcher(clock: ManualClock, quotas: BrokerQuotas) -> Dispatcher:
+    async def replicated() -> ProduceResponse:
+        return ProduceResponse()
+
+    def produce(request: ProduceRequest, _context: object) -> object:
+        if request.acks == ALL_REPLICAS:
+            return replicated()
+        return ProduceResponse() if request.acks else None
+
     async def list_groups(_request: object, _context: object) -> ListGroupsResponse:
         clock.advance_ms(300)
         await asyncio.sleep(0)
@@ -56,7 +64,7 @@ def dispatcher(clock: ManualClock, quotas: BrokerQuotas) -> Dispatcher:
 
     rows = (
         route(ApiKey.HEARTBEAT, lambda _request, _context: HeartbeatResponse(), needs.READ_GROUP),
-        route(ApiKey.PRODUCE, lambda request, _context: ProduceResponse() if request.acks else None, needs.WRITE_TOPIC),
+        route(ApiKey.PRODUCE, produce, needs.WRITE_TOPIC),
         route(ApiKey.LIST_GROUPS, list_groups, needs.DESCRIBE_GROUP),
         route(ApiKey.DESCRIBE_ACLS, lambda _request, _context: DescribeAclsResponse(), needs.DESCRIBE_CLUSTER),
     )
@@ -99,6 +107,7 @@ async def awaited(response: EncodedResponse | Awaitable[EncodedResponse]) -> lis
     return frame
 
 
+ALL_REPLICAS = -1
 DESCRIBE = DescribeAclsRequest(1, None, 1, None, None, 1, 1)
 
 
@@ -132,6 +141,18 @@ def test_produce_above_its_quota_reports_its_throttle_time_and_mutes() -> None:
     client = Client(limits={"produce": 1_000.0})
     response = client.send(ProduceRequest(None, 1, 0, []), 9, ProduceResponse)
     assert (response.throttle_time_ms, client.connection.mute_ms) == (5_000, 5_000)
+
+
+def test_produce_that_waits_for_replicas_is_charged_and_muted_at_once() -> None:
+    client = Client(limits={"produce": 1_000.0})
+    waiting = client.dispatch(ProduceRequest(None, ALL_REPLICAS, 0, []), 9)
+    assert client.connection.mute_ms == 5_000
+    client.connection.mute_ms = 0  # the connection begins its mute
+    frame = asyncio.run(awaited(waiting))
+    response = decode_response(ProduceResponse, 9, b"".join(frame)[SIZE_BYTES:])[1]
+    assert (response.throttle_time_ms, client.connection.mute_ms) == (5_000, 0)
+    [figures] = client.quotas.produce.figures(client.clock.monotonic_ms(), 9)
+    assert figures.rate == pytest.approx(1_500)
 
 
 def test_produce_without_response_mutes_for_its_bytes_alone() -> None:
