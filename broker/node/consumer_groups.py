@@ -33,7 +33,7 @@ def consumer_group_environment(config: BrokerConfig, image: Callable[[], Metadat
         migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
         regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         assignors=load_assignors(config.group_consumer_assignors),
-        topics=lambda: ImageTopics(image()),
+        topics=lambda: ImageTopics(image(), has_metadata_topic=config.ottla_cluster_metadata_readable),
         intervals=lambda group_id: _intervals(config, image(), group_id),
     )
 

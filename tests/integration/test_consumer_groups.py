@@ -149,6 +149,10 @@ def test_librdkafka_consumers_share_topics_by_the_new_protocol(node: OttlaNode, 
         readers.leave(name)
     readers.join("e", [TOPIC])
     readers.until(lambda: readers.share([8], PARTITIONS + 2), "the group starts again")
+    readers.leave("e")
+    del readers.received[:]
+    readers.join("f", ["__cluster_metadata"])
+    readers.until(lambda: bool(readers.received), "the metadata log is read as a topic")
 
 
 def test_group_moves_between_the_protocols_without_a_stop(node: OttlaNode, readers: Readers) -> None:

@@ -6,18 +6,21 @@ from typing import Final
 from broker.groups.consumer.topics import SubscribableTopic
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_image import TopicDelta, TopicImage
-from protocol.primitives import Uuid
+from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
+from protocol.primitives import METADATA_TOPIC_ID, Uuid
 
 _NO_RACKS: Final = frozenset[str]()
+_METADATA_TOPIC: Final = SubscribableTopic(CLUSTER_METADATA_TOPIC, METADATA_TOPIC_ID, (_NO_RACKS,))
 
 
 class ImageTopics:
-    """Implements `TopicsView` over one image."""
+    """Implements `TopicsView` over one image; `has_metadata_topic` where clients may read `__cluster_metadata`."""
 
-    __slots__ = ("_image",)
+    __slots__ = ("_has_metadata_topic", "_image")
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, *, has_metadata_topic: bool = False) -> None:
         self._image = image
+        self._has_metadata_topic = has_metadata_topic
 
     @property
     def offset(self) -> int:
@@ -25,11 +28,15 @@ class ImageTopics:
 
     def describe(self, name: str) -> SubscribableTopic | None:
         """Return the topic; None for a missing one."""
+        if name == CLUSTER_METADATA_TOPIC and self._has_metadata_topic:
+            return _METADATA_TOPIC
         topic = self._image.topics.by_name(name)
         return None if topic is None else SubscribableTopic(name, topic.id, self._racks(topic))
 
     def name_of(self, topic_id: Uuid) -> str | None:
         """Return the name of the topic with that id."""
+        if topic_id == METADATA_TOPIC_ID and self._has_metadata_topic:
+            return CLUSTER_METADATA_TOPIC
         topic = self._image.topics.by_id(topic_id)
         return None if topic is None else topic.name
 

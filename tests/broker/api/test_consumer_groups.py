@@ -28,6 +28,7 @@ from protocol.messages.consumer_group_heartbeat import (
 )
 from protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from protocol.primitives import METADATA_TOPIC_ID
 from tests.broker.config.test_listeners import COMBINED
 from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context, topic_id_of
 
@@ -242,6 +243,15 @@ def test_feature_and_setting_allow_consumer_groups(level: int, protocols: str, e
     config = parse_config(COMBINED | {"group.coordinator.rebalance.protocols": protocols})
     image = image_of(FeatureLevelRecord("group.version", level))
     assert serves_consumer_groups(config, image) is expected
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_readable_metadata_topic_can_be_subscribed_to(is_readable: bool) -> None:
+    config = parse_config(COMBINED | {"ottla.cluster.metadata.readable": str(is_readable).lower()})
+    topics = consumer_group_environment(config, lambda: EMPTY_IMAGE).topics()
+    topic = topics.describe("__cluster_metadata")
+    assert (topic is not None and topic.partition_count == 1) is is_readable
+    assert topics.name_of(METADATA_TOPIC_ID) == ("__cluster_metadata" if is_readable else None)
 
 
 def test_patterns_match_whole_names() -> None:
