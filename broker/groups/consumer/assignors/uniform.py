@@ -9,8 +9,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from broker.groups.consumer.assignment import Assignment, assignment_from, in_order
-from broker.groups.consumer.assignors.assignor import AssignableGroup, AssignableMember
+from broker.groups.consumer.assignment import Assignment, assignment_from, in_order, union
+from broker.groups.consumer.assignors.assignor import AssignableGroup
 from broker.groups.consumer.assignors.balancing import balanced
 from protocol.primitives import Uuid
 
@@ -29,48 +29,51 @@ class UniformAssignor:
 
 def _filled(group: AssignableGroup) -> Mapping[str, Assignment]:
     topic_ids = next(iter(group.members.values())).topic_ids
-    total = sum(group.partition_count(topic_id) for topic_id in topic_ids)
-    size, extra = divmod(total, len(group.members))
+    counts = {topic_id: group.partition_count(topic_id) for topic_id in sorted(topic_ids)}
+    size, extra = divmod(sum(counts.values()), len(group.members))
     # Members with a surplus partition keep it, rather than the first ones of the group.
-    surplus = sorted(group.members.values(), key=lambda member: _count(member, topic_ids) <= size)
+    surplus = sorted(group.members.values(), key=lambda member: _size(member.target) <= size)
     favoured = {member.member_id for member in surplus[:extra]}
-    taken: set[tuple[Uuid, int]] = set()
-    kept: dict[str, list[tuple[Uuid, int]]] = {}
+    taken: dict[Uuid, set[int]] = {topic_id: set() for topic_id in counts}
+    targets: dict[str, Assignment] = {}
     room: dict[str, int] = {}
-    for member in group.members.values():
-        quota = size + (member.member_id in favoured)
-        kept[member.member_id] = _kept(group, member, topic_ids, quota, taken)
-        room[member.member_id] = quota - len(kept[member.member_id])
+    for member_id, member in group.members.items():
+        quota = size + (member_id in favoured)
+        targets[member_id] = _kept(member.target, counts, quota, taken)
+        room[member_id] = quota - _size(targets[member_id])
     free = (
         (topic_id, partition)
-        for topic_id in sorted(topic_ids)
-        for partition in range(group.partition_count(topic_id))
-        if (topic_id, partition) not in taken
+        for topic_id, count in counts.items()
+        for partition in range(count)
+        if partition not in taken[topic_id]
     )
     for member_id, count in room.items():
-        kept[member_id].extend(partition for _, partition in zip(range(count), free, strict=False))
-    return {member_id: assignment_from(partitions) for member_id, partitions in kept.items()}
+        if count:
+            added = [partition for _, partition in zip(range(count), free, strict=False)]
+            targets[member_id] = union(targets[member_id], assignment_from(added))
+    return targets
 
 
-def _count(member: AssignableMember, topic_ids: frozenset[Uuid]) -> int:
-    return sum(len(partitions) for topic_id, partitions in member.target.items() if topic_id in topic_ids)
+def _kept(target: Assignment, counts: Mapping[Uuid, int], quota: int, taken: Mapping[Uuid, set[int]]) -> Assignment:
+    """Return the part of the former target that the member keeps, and add it to `taken`.
+
+    The common case, a target that is kept as a whole, copies nothing.
+    """
+    is_whole = _size(target) <= quota and all(
+        topic_id in counts and max(partitions) < counts[topic_id] and taken[topic_id].isdisjoint(partitions)
+        for topic_id, partitions in target.items()
+    )
+    kept: dict[Uuid, frozenset[int]] = {}
+    for topic_id, partitions in () if is_whole else in_order(target):
+        valid = [each for each in partitions if each < counts.get(topic_id, 0) and each not in taken[topic_id]]
+        if chosen := frozenset(valid[:quota]):
+            kept[topic_id] = chosen
+            quota -= len(chosen)
+    result = target if is_whole else kept
+    for topic_id, chosen in result.items():
+        taken[topic_id] |= chosen
+    return result
 
 
-def _kept(
-    group: AssignableGroup,
-    member: AssignableMember,
-    topic_ids: frozenset[Uuid],
-    quota: int,
-    taken: set[tuple[Uuid, int]],
-) -> list[tuple[Uuid, int]]:
-    """Return the part of the former target that the member keeps, and add it to `taken`."""
-    kept: list[tuple[Uuid, int]] = []
-    for topic_id, partitions in in_order(member.target):
-        if topic_id not in topic_ids:
-            continue
-        count = group.partition_count(topic_id)
-        for partition in partitions:
-            if len(kept) < quota and partition < count and (topic_id, partition) not in taken:
-                kept.append((topic_id, partition))
-                taken.add((topic_id, partition))
-    return kept
+def _size(target: Assignment) -> int:
+    return sum(map(len, target.values()))
