@@ -162,12 +162,16 @@ def empty_batch(header: BatchHeader) -> bytes:
 def _encode(entries: Sequence[_Entry], base_timestamp: int | None = None) -> Buffer:
     """Encode the record section. The compiled builder counts timestamps from its first record; another base becomes an
     additional first record, which is cut off again.
+
+    The builder takes a first timestamp of -1 for none. Only differences are encoded, so all timestamps are shifted.
     """
+    base = entries[0].timestamp if base_timestamp is None else base_timestamp
+    shift = 1 if base == NO_TIMESTAMP else 0
     builder = record_code().builder(MAGIC, Codec.NONE, 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, _UNBOUNDED)
     skipped = HEADER_SIZE
     if base_timestamp is not None:
-        builder.append(0, base_timestamp, None, None, [])
+        builder.append(0, base_timestamp + shift, None, None, [])
         skipped = builder.size()
     for delta, timestamp, key, value, headers in entries:
-        builder.append(delta, timestamp, key, value, list(headers))
+        builder.append(delta, timestamp + shift, key, value, list(headers))
     return memoryview(builder.build())[skipped:]

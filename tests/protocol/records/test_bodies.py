@@ -46,6 +46,17 @@ def test_built_records_are_read_back(written: list[Record], codec: Codec, base_o
     assert crc_is_valid(batch, 0, len(batch))
 
 
+@pytest.mark.parametrize("first", [-1, 0, 5])
+def test_timestamps_count_from_the_first_record_even_without_timestamp(first: int) -> None:
+    written = [Record(timestamp, b"k", b"v", ()) for timestamp in (first, 0, -1, 7)]
+    batch = build_batch(written)
+    found = list(iter_records(batch))
+    assert [record.timestamp for record in found] == [first, 0, -1, 7]
+    for horizon in (None, -1, 3):
+        rebuilt = rebuild_batch(parse_header(batch), found, delete_horizon_ms=horizon)
+        assert [record.timestamp for record in iter_records(rebuilt)] == [first, 0, -1, 7]
+
+
 @pytest.mark.parametrize("attributes", [0x01, 0x7F, 0x80, 0xFF])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_attributes_of_records_are_ignored(attributes: int, codec: Codec) -> None:
