@@ -11,6 +11,7 @@ from broker.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from broker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from broker.config.errors import ConfigError
 from broker.config.load import parse_config
+from broker.groups.caller import Caller
 from broker.groups.consumer.assignors.range import RangeAssignor
 from broker.groups.consumer.assignors.uniform import UniformAssignor
 from broker.metadata.image.delta import MetadataDelta
@@ -26,11 +27,16 @@ from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from protocol.messages.sync_group import SyncGroupRequest
 from protocol.primitives import METADATA_TOPIC_ID
 from tests.broker.config.test_listeners import COMBINED
 from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context, topic_id_of
+from tests.support.harnesses.group_harness import subscription
 
 
 def image_of(*records: ConfigRecord | FeatureLevelRecord) -> MetadataImage:
@@ -172,6 +178,29 @@ async def test_groups_are_described(harness: GroupCoordinatorHarness, version: i
     assert [(each.topic_name, each.partitions) for each in member.assignment.topic_partitions] == [("t", [0, 1])]
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert unnamed.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_requests_of_classic_members_do_not_linger() -> None:
+    harness = GroupCoordinatorHarness(linger_ms=3_600_000)
+    await beat(harness)
+    metadata = subscription("t")
+    request = JoinGroupRequest("g", 10_000, 60_000, "", None, "consumer", [JoinGroupRequestProtocol("range", metadata)])
+    groups = harness.groups
+    async with asyncio.timeout(30):
+        joined = await groups.join_group(request, Caller("c", "/h", 9))
+        assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        request.member_id = joined.member_id
+        joined = await groups.join_group(request, Caller("c", "/h", 9))
+        assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 2, "range")
+        synced = await groups.sync_group(SyncGroupRequest("g", 2, joined.member_id))
+        assert synced.error_code == ErrorCode.NONE
+        heartbeat = HeartbeatRequest("g", 2, joined.member_id)
+        assert groups.heartbeat(heartbeat).error_code == ErrorCode.NONE
+        left = await groups.leave_group("g", [MemberIdentity(joined.member_id), MemberIdentity("m")])
+    assert [each.error_code for each in left.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+    refused = await groups.sync_group(SyncGroupRequest("g", 2, joined.member_id))
+    assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    harness.close()
 
 
 async def test_groups_are_counted(harness: GroupCoordinatorHarness) -> None:
