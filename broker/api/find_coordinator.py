@@ -1,11 +1,8 @@
-"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group.
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group or a transactional id.
 
 0-3 one key, 4+ several (KIP-699). The coordinator is the leader of the partition of an internal topic that the key
 hashes to; the response names its endpoint of the request's listener. The first request creates the internal topic. The
 response is COORDINATOR_NOT_AVAILABLE until the partition has a leader, and the client retries.
-
-Transactions are not supported. InitProducerId refuses a transactional id on every broker, so any live broker is named
-as its coordinator. An error here would say less: librdkafka retries for ever without reporting the reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,8 +78,6 @@ class FindCoordinatorHandler:
     def _coordinator_or_raise(self, key_type: int, key: str, listener: str) -> CoordinatorNode:
         image = self._image()
         name = {int(each): topic for each, topic in self._topics.items()}.get(key_type)
-        if name is None and key_type == CoordinatorType.TRANSACTION:
-            return _node(next(iter(image.brokers.alive(listener)), None), listener)
         if name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         topic = image.topics.by_name(name)

@@ -1,62 +1,50 @@
-"""InitProducerId (key 22), versions 0-6: a producer id for an idempotent producer.
+"""InitProducerId (key 22), versions 0-6: a producer id for an idempotent or a transactional producer.
 
-Transactions are not supported: a transactional id is refused with INVALID_REQUEST and logged once per id, because
-librdkafka retries every half second.
+3+ a producer may name its id and epoch to raise the epoch (KIP-360). 6+ two-phase commit (KIP-939), which this broker
+does not take part in, as Kafka with transaction.two.phase.commit.enable=false.
 """
 
-from typing import Final, Protocol
+from typing import Final
 
 from broker.api.serving.context import RequestContext
-from broker.logs import EventLog
+from broker.api.serving.transaction_errors import fencing_error
+from broker.runtime.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
+from broker.transactions.init_producer import InitRequest
+from broker.transactions.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-NO_ID: Final = -1
 FIRST_EPOCH: Final = 0
-MAX_REMEMBERED_REFUSALS: Final = 1000
-
-_log: Final = EventLog("broker.api.init_producer_id")
-
-
-class ProducerIdSource(Protocol):
-    """Allocates producer ids."""
-
-    async def next_id(self) -> int:
-        """Return a producer id that was never allocated before. Raises KafkaError."""
-        ...
+PRODUCER_FENCED_FROM: Final = 4
+"""Older clients know INVALID_PRODUCER_EPOCH only."""
 
 
 class InitProducerIdHandler:
     """Answers InitProducerId."""
 
-    def __init__(self, producer_ids: ProducerIdSource) -> None:
+    def __init__(self, producer_ids: ProducerIdSource, transactions: TransactionCoordinator) -> None:
         self._producer_ids = producer_ids
-        self._refused_ids: set[str] = set()
+        self._transactions = transactions
 
     async def __call__(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-        if request.transactional_id is not None:
-            self._report(request.transactional_id, context)
-            return _refused(ErrorCode.INVALID_REQUEST)
-        if (request.producer_id == NO_ID) != (request.producer_epoch == NO_ID):
-            return _refused(ErrorCode.INVALID_REQUEST)
         try:
-            return InitProducerIdResponse(producer_id=await self._producer_ids.next_id(), producer_epoch=FIRST_EPOCH)
+            producer = await self._init(request)
         except KafkaError as error:
-            return _refused(error.code)
+            code = fencing_error(error.code, context.api_version, PRODUCER_FENCED_FROM)
+            return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+        return InitProducerIdResponse(producer_id=producer.id, producer_epoch=producer.epoch)
 
-    def _report(self, transactional_id: str, context: RequestContext) -> None:
-        if transactional_id in self._refused_ids:
-            return
-        if len(self._refused_ids) >= MAX_REMEMBERED_REFUSALS:
-            self._refused_ids.clear()
-        self._refused_ids.add(transactional_id)
-        _log.warning(
-            "transactional producer refused: transactions are not supported",
-            transactional_id=transactional_id,
-            client=context.client_id,
-            host=context.peer_host,
+    async def _init(self, request: InitProducerIdRequest) -> ProducerIdAndEpoch:
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if request.transactional_id is None:
+            return ProducerIdAndEpoch(await self._producer_ids.next_id(), FIRST_EPOCH)
+        if request.enable2_pc:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if request.keep_prepared_txn:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        is_known = request.producer_id != NO_PRODUCER_ID
+        known = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if is_known else None
+        return await self._transactions.init_producer(
+            request.transactional_id, InitRequest(request.transaction_timeout_ms, known)
         )
-
-
-def _refused(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_ID)

@@ -143,6 +143,7 @@ class BrokerPart:
             data.fetchers,
             data.replica_assignments,
             data.groups,
+            data.transactions,
         ):
             driver.add_publisher(publisher)
         if self.remote is not None:
@@ -152,6 +153,7 @@ class BrokerPart:
         data.fetchers.begin()
         self.runtime.spawn(data.tasks.run())
         self.runtime.spawn(data.groups.run())
+        self.runtime.spawn(data.transactions.run())
 
     def families(self, servers: list[Server], requests: RequestMetrics, lag: LoopLag) -> list[Family]:
         """Return all metric families of the node."""
@@ -173,7 +175,8 @@ class BrokerPart:
         await self.lifecycle.shut_down(controlled=controlled)
 
     def stop_replication(self) -> None:
-        """End groups and replication. Cancel the background tasks next."""
+        """End coordinators and replication. Cancel the background tasks next."""
+        self.data.transactions.close()
         self.data.groups.close()
         self.data.close_replication()
 

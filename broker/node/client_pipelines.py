@@ -10,7 +10,6 @@ from broker.metrics.requests import RequestMetrics
 from broker.node.broker import BrokerPart
 from broker.runtime.controller.forwarding import Forwarder
 from broker.runtime.controller.loggers import ProcessLoggers
-from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.partitions.creation_wait import CreationWait
 from broker.runtime.quorum.kraft_upgrade import KraftUpgrade
 
@@ -62,7 +61,8 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         client_metrics=broker.client_metrics,
         groups=data.groups,
         verifier=data.verifier,
-        producer_ids=ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker.lifecycle, config.node_id)),
+        transactions=data.transactions,
+        producer_ids=data.producer_ids,
         loggers=loggers,
         metadata_topic=metadata.topic,
         snapshots=metadata.snapshots,

@@ -4,6 +4,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.sessions import FetchSessions
@@ -15,10 +16,12 @@ from broker.net.peer import NetworkClient, PeerSettings
 from broker.node.consumer_groups import consumer_group_environment, serves_consumer_groups
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
+from broker.node.transactions import build_transactions
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
 from broker.runtime.controller.dynamic_config import DynamicConfig
 from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.coordinators.hosted_shard import WriteLimits
@@ -26,6 +29,7 @@ from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
+from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier, VerifierSettings
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
@@ -60,8 +64,8 @@ _log = EventLog("broker.storage")
 class DataPart:
     """The components of the data side, built and not started.
 
-    The caller runs `tasks.run` and `groups.run`, and adds `throttles`, `fetchers`, `replica_assignments` and `groups`
-    as publishers, in this order.
+    The caller runs `tasks.run`, `groups.run` and `transactions.run`, and adds `throttles`, `fetchers`,
+    `replica_assignments`, `groups` and `transactions` as publishers, in this order.
     """
 
     log_dirs: LogDirs
@@ -72,6 +76,9 @@ class DataPart:
     replica_assignments: ReplicaAssignments
     tasks: LogTasks
     groups: GroupCoordinator
+    producer_ids: ProducerIds
+    transactions: TransactionCoordinator
+    marker_connections: NetworkClient
     verifier: TransactionVerifier
     verifier_connections: NetworkClient
     alter_partition_manager: AlterPartitionManager
@@ -79,7 +86,8 @@ class DataPart:
     fetch_sessions: FetchSessions
 
     def close_replication(self) -> None:
-        """Stop fetching, changing in-sync replicas, and asking transaction coordinators."""
+        """Stop fetching, changing in-sync replicas, asking transaction coordinators, and sending markers."""
+        self.marker_connections.close()
         self.verifier_connections.close()
         self.fetchers.close()
         self.isr_shrinking.close()
@@ -174,25 +182,17 @@ def build_data(
     isr_shrinking = IsrShrinking(roles.isr_updaters, loop, deadlines, lag_time_max_ms=static.replica_lag_time_max_ms)
     isr_shrinking.start()
     failures.listen(partitions.on_directory_failed)
-    tasks = LogTasks(
-        partitions,
-        log_dirs,
-        cleaner,
-        removals,
-        flusher,
-        runtime.io,
-        runtime.clock,
-        lambda: _task_settings(config.current),
-    )
-    verifier_connections = NetworkClient(
-        loop,
-        runtime.connect,
-        client_id=str(static.node_id),
-        settings=PeerSettings(frame_bytes_max=static.socket_request_max_bytes),
-    )
+    settings = partial(_current_task_settings, config)
+    tasks = LogTasks(partitions, log_dirs, cleaner, removals, flusher, runtime.io, runtime.clock, settings)
+    verifier_connections, marker_connections = (_connections(runtime, static) for _ in range(2))
     verifier = _build_verifier(runtime, config, cache, verifier_connections)
     groups = _build_groups(runtime, static, partitions, cache, verifier)
     roles.add_listener(groups)
+    producer_ids = ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker, static.node_id))
+    transactions = build_transactions(
+        runtime, static, partitions, lambda: cache.image, marker_connections, producer_ids
+    )
+    roles.add_listener(transactions)
     return DataPart(
         log_dirs,
         store,
@@ -202,11 +202,24 @@ def build_data(
         replica_assignments,
         tasks,
         groups,
+        producer_ids,
+        transactions,
+        marker_connections,
         verifier,
         verifier_connections,
         alter_partition_manager,
         isr_shrinking,
         FetchSessions(static.max_incremental_fetch_session_cache_slots, _pick_session_id),
+    )
+
+
+def _connections(runtime: NodeRuntime, config: BrokerConfig) -> NetworkClient:
+    """Return connections to other brokers for one kind of request."""
+    return NetworkClient(
+        runtime.loop,
+        runtime.connect,
+        client_id=str(config.node_id),
+        settings=PeerSettings(frame_bytes_max=config.socket_request_max_bytes),
     )
 
 
@@ -329,7 +342,8 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
     )
 
 
-def _task_settings(config: BrokerConfig) -> LogTaskSettings:
+def _current_task_settings(dynamic: DynamicConfig) -> LogTaskSettings:
+    config = dynamic.current
     return LogTaskSettings(
         initial_delay_ms=config.log_initial_task_delay_ms,
         high_watermark_checkpoint_ms=config.replica_high_watermark_checkpoint_interval_ms,

@@ -450,27 +450,3 @@ def test_three_client_libraries_share_a_group(node: OttlaNode) -> None:
         until(lambda: [len(each.assigned()) for each in members] == [3, 3], "three each after one left")
         for each in members:
             each.close()
-
-
-def test_transactional_producer_is_refused_and_logged_once(node: OttlaNode) -> None:
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": node.bootstrap, "transactional.id": "tx-1", "logger": _Silent()}
-    )
-    with pytest.raises(confluent_kafka.KafkaException, match="Invalid request"):
-        producer.init_transactions(30)
-    kafka_python = kafka.KafkaProducer(bootstrap_servers=node.bootstrap, transactional_id="tx-2")
-    with pytest.raises(kafka.errors.KafkaError, match="InvalidRequest"):
-        kafka_python.init_transactions()
-    kafka_python.close(timeout=5)
-
-    async def start() -> None:
-        aio = aiokafka.AIOKafkaProducer(bootstrap_servers=node.bootstrap, transactional_id="tx-3")
-        try:
-            await aio.start()
-        finally:
-            await aio.stop()
-
-    with pytest.raises(aiokafka.errors.KafkaError, match="InvalidRequest"):
-        asyncio.run(start())
-    lines = [line for line in node.log_text.splitlines() if "transactions are not supported" in line]
-    assert [sum(f"transactional_id=tx-{number} " in line for line in lines) for number in (1, 2, 3)] == [1, 1, 1]

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.api.add_offsets_to_txn import AddOffsetsToTxnHandler
+from broker.api.add_partitions_to_txn import AddPartitionsToTxnHandler
 from broker.api.alter_configs import AlterConfigsHandler
 from broker.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from broker.api.api_versions import ApiVersionsHandler
@@ -26,19 +28,22 @@ from broker.api.describe_groups import DescribeGroupsHandler
 from broker.api.describe_log_dirs import DescribeLogDirsHandler
 from broker.api.describe_producers import DescribeProducersHandler
 from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
+from broker.api.describe_transactions import DescribeTransactionsHandler
 from broker.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
+from broker.api.end_txn import EndTxnHandler
 from broker.api.fetch import FetchHandler
 from broker.api.fetch_public_snapshot import FetchPublicSnapshotHandler
 from broker.api.find_coordinator import CoordinatorType, FindCoordinatorHandler
 from broker.api.get_telemetry_subscriptions import GetTelemetrySubscriptionsHandler
 from broker.api.heartbeat import HeartbeatHandler
 from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler
-from broker.api.init_producer_id import InitProducerIdHandler, ProducerIdSource
+from broker.api.init_producer_id import InitProducerIdHandler
 from broker.api.join_group import JoinGroupHandler
 from broker.api.leave_group import LeaveGroupHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
 from broker.api.list_groups import ListGroupsHandler
 from broker.api.list_offsets import ListOffsetsHandler, RemoteLookups
+from broker.api.list_transactions import ListTransactionsHandler
 from broker.api.metadata import AutoTopicCreator, MetadataHandler
 from broker.api.offset_commit import OffsetCommitHandler
 from broker.api.offset_delete import OffsetDeleteHandler
@@ -66,8 +71,10 @@ from broker.fetch.replica_selector import RACK_AWARE_SELECTOR, RackAwareReplicaS
 from broker.fetch.service import FetchService
 from broker.fetch.sessions import FetchSessions
 from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.topic_names import TRANSACTION_STATE_TOPIC
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
+from broker.runtime.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
@@ -111,6 +118,7 @@ class BrokerServices:
     client_metrics: ClientMetrics
     groups: GroupCoordinator
     verifier: TransactionVerifier
+    transactions: TransactionCoordinator
     producer_ids: ProducerIdSource
     loggers: ProcessLoggers
     metadata_topic: ClusterMetadataTopic | None
@@ -145,6 +153,7 @@ def broker_routes(services: BrokerServices) -> tuple[Route, ...]:
         *_record_routes(s),
         *_metadata_routes(s),
         *_group_routes(s),
+        *_transaction_routes(s),
         *_admin_routes(s),
         *broker_rows(forwarded_routes(s), s.forwarder, _broker_steps(s)),
     )
@@ -188,7 +197,7 @@ def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
         ),
         route(ApiKey.DELETE_RECORDS, DeleteRecordsHandler(partitions, s.runtime), needs.DELETE_TOPIC),
         route(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersHandler(partitions), needs.READ_TOPIC),
-        route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids), init_producer_id),
+        route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids, s.transactions), init_producer_id),
         route(ApiKey.FETCH_SNAPSHOT, fetch_snapshot, needs.READ_TOPIC),
         route(
             ApiKey.WRITE_TXN_MARKERS,
@@ -222,7 +231,9 @@ def _group_routes(s: BrokerServices) -> tuple[Route, ...]:
     """Return the rows of the group coordinator."""
     groups = s.groups
     find_coordinator = FindCoordinatorHandler(
-        s.image, {CoordinatorType.GROUP: GROUP_METADATA_TOPIC}, s.create_internal_topic
+        s.image,
+        {CoordinatorType.GROUP: GROUP_METADATA_TOPIC, CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC},
+        s.create_internal_topic,
     )
     offset_commit = OffsetCommitHandler(groups, s.image, s.metadata_topic)
     offset_fetch = OffsetFetchHandler(groups, s.image, s.metadata_topic)
@@ -255,6 +266,23 @@ def _group_routes(s: BrokerServices) -> tuple[Route, ...]:
             ConsumerGroupDescribeHandler(groups.consumer_groups),
             needs.DESCRIBE_GROUP & needs.DESCRIBE_TOPIC,
         ),
+    )
+
+
+def _transaction_routes(s: BrokerServices) -> tuple[Route, ...]:
+    """Return the rows of the transaction coordinator."""
+    transactions, writes = s.transactions, needs.WRITE_TRANSACTIONAL_ID
+    add_offsets = AddOffsetsToTxnHandler(transactions, s.groups.partition_count)
+    return (
+        route(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            AddPartitionsToTxnHandler(transactions, s.image),
+            writes | needs.WRITE_TOPIC | needs.CLUSTER_ACTION,
+        ),
+        route(ApiKey.ADD_OFFSETS_TO_TXN, add_offsets, writes & needs.READ_GROUP),
+        route(ApiKey.END_TXN, EndTxnHandler(transactions), writes),
+        route(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsHandler(transactions), needs.DESCRIBE_TRANSACTIONAL_ID),
+        route(ApiKey.LIST_TRANSACTIONS, ListTransactionsHandler(transactions), needs.DESCRIBE_TRANSACTIONAL_ID),
     )
 
 

@@ -20,6 +20,7 @@ from protocol.messages.metadata_records import FeatureLevelRecord
 
 KRAFT_VERSION: Final = "kraft.version"
 GROUP_VERSION: Final = "group.version"
+TRANSACTION_VERSION: Final = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
 
@@ -39,12 +40,14 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     GROUP_VERSION: VersionRange(0, 1),
     KRAFT_VERSION: VersionRange(0, 1),
     METADATA_VERSION: VersionRange(MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
+    TRANSACTION_VERSION: VersionRange(0, 2),
 }
 
 # The features that a new cluster finalizes besides metadata.version, by the level that enables each by default.
 _DEFAULT_LEVELS: Final[Mapping[str, tuple[MetadataVersion, int]]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: (MetadataVersion.IV_4_1_0, 1),
     GROUP_VERSION: (MetadataVersion.IV_4_0_0, 1),
+    TRANSACTION_VERSION: (MetadataVersion.IV_4_0_0, 2),
 }
 
 

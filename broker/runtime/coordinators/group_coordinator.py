@@ -78,7 +78,7 @@ class GroupCoordinator:
         self.consumer_groups = consumer_groups
         self._runtime = runtime
         self._config = config
-        self._partition_count = partition_count
+        self.partition_count = partition_count
         self._broker_id = broker_id
         self._loop = loop
         self._transactions = transactions
@@ -273,7 +273,7 @@ class GroupCoordinator:
     # Commands.
 
     def _partition_of(self, group_id: str) -> int:
-        return partition_for(group_id, self._partition_count())
+        return partition_for(group_id, self.partition_count())
 
     def _post(self, group_id: str, command: Command[GroupShard, None]) -> None:
         partition = self._partition_of(group_id)

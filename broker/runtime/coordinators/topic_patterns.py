@@ -13,11 +13,16 @@ from protocol.errors import ErrorCode, KafkaError
 
 def check_pattern(text: str) -> None:
     """Raise KafkaError INVALID_REGULAR_EXPRESSION for a pattern that RE2 does not accept."""
+    compiled_pattern(text, "SubscribedTopicRegex")
+
+
+def compiled_pattern(text: str, field: str = "The pattern") -> Any:
+    """Return a compiled pattern. Raise KafkaError INVALID_REGULAR_EXPRESSION, which names the request's `field`."""
     try:
-        _compiled(text)
+        return _compiled(text)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
-        message = f"SubscribedTopicRegex `{text}` is not a valid regular expression: {reason}."
+        message = f"{field} `{text}` is not a valid regular expression: {reason}."
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
 
 

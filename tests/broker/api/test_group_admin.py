@@ -180,16 +180,3 @@ async def test_unserved_coordinator_type_is_an_invalid_request(harness: GroupCoo
     response = finder.handler(FindCoordinatorRequest(key="one", key_type=key_type), context(3))
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert finder.created == []
-
-
-@pytest.mark.parametrize("version", range(1, 7))
-async def test_any_live_broker_is_named_for_a_transactional_id(harness: GroupCoordinatorHarness, version: int) -> None:
-    finder = Finder(harness)
-    request = FindCoordinatorRequest(key="id", key_type=1, coordinator_keys=["id"])
-    response = finder.handler(request, context(version))
-    found = response.coordinators[0] if version >= 4 else response
-    assert (found.error_code, found.node_id, found.port) == (0, 1, 9092)
-    assert finder.created == []
-    nowhere = finder.handler(request, context(version, listener="UNKNOWN"))
-    refused = nowhere.coordinators[0] if version >= 4 else nowhere
-    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,10 +1,13 @@
-"""InitProducerId: idempotent producers are served, transactional ones refused."""
+"""InitProducerId: producer ids for idempotent producers; sessions of transactional ones from the coordinator."""
 
-import logging
+from typing import cast
 
 import pytest
 
-from broker.api.init_producer_id import MAX_REMEMBERED_REFUSALS, InitProducerIdHandler
+from broker.api.init_producer_id import InitProducerIdHandler
+from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
+from broker.transactions.init_producer import InitRequest
+from broker.transactions.state import ProducerIdAndEpoch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.broker.api.metadata_harness import context
@@ -22,15 +25,33 @@ class Ids:
         return self._last
 
 
+class Coordinator:
+    """A transaction coordinator with one answer."""
+
+    def __init__(self, answer: ProducerIdAndEpoch | ErrorCode) -> None:
+        self._answer = answer
+        self.asked: list[tuple[str, InitRequest]] = []
+
+    async def init_producer(self, transactional_id: str, request: InitRequest) -> ProducerIdAndEpoch:
+        self.asked.append((transactional_id, request))
+        if isinstance(self._answer, ErrorCode):
+            raise KafkaError(self._answer)
+        return self._answer
+
+
+def handler_of(coordinator: Coordinator, ids: Ids | None = None) -> InitProducerIdHandler:
+    return InitProducerIdHandler(ids or Ids(), cast(TransactionCoordinator, coordinator))
+
+
 async def ask(
     transactional_id: str | None = None, producer_id: int = -1, epoch: int = -1, failure: KafkaError | None = None
 ) -> InitProducerIdResponse:
     request = InitProducerIdRequest(transactional_id, 60_000, producer_id, epoch)
-    return await InitProducerIdHandler(Ids(failure))(request, context(6))
+    return await handler_of(Coordinator(ErrorCode.INVALID_REQUEST), Ids(failure))(request, context(6))
 
 
 async def test_every_producer_gets_a_new_id_at_epoch_0() -> None:
-    handler = InitProducerIdHandler(Ids())
+    handler = handler_of(Coordinator(ErrorCode.INVALID_REQUEST))
     answers = [await handler(InitProducerIdRequest(None), context(4)) for _ in range(3)]
     assert [(each.error_code, each.producer_id, each.producer_epoch) for each in answers] == [
         (0, 1000, 0),
@@ -49,27 +70,33 @@ async def test_incomplete_identity_is_refused(producer_id: int, epoch: int) -> N
     assert (ErrorCode(response.error_code), response.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
-REFUSAL = "transactional producer refused: transactions are not supported"
+async def test_transactional_producer_is_known_to_the_coordinator() -> None:
+    coordinator = Coordinator(ProducerIdAndEpoch(7, 3))
+    request = InitProducerIdRequest("orders", 60_000, 7, 2)
+    response = await handler_of(coordinator)(request, context(6))
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 7, 3)
+    assert coordinator.asked == [("orders", InitRequest(60_000, ProducerIdAndEpoch(7, 2)))]
 
 
-@pytest.mark.parametrize("transactional_id", ["", "orders"])
-async def test_transactional_id_is_refused_and_logged_once(
-    transactional_id: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    handler = InitProducerIdHandler(Ids())
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            response = await handler(InitProducerIdRequest(transactional_id, 60_000), context(6))
-            assert (ErrorCode(response.error_code), response.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1)
-    assert [record.getMessage() for record in caplog.records] == [REFUSAL]
+@pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)])
+async def test_old_clients_know_the_fenced_epoch_only(version: int, code: ErrorCode) -> None:
+    response = await handler_of(Coordinator(ErrorCode.PRODUCER_FENCED))(
+        InitProducerIdRequest("orders"), context(version)
+    )
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (code, -1, -1)
 
 
-async def test_remembered_transactional_ids_are_limited(caplog: pytest.LogCaptureFixture) -> None:
-    handler = InitProducerIdHandler(Ids())
-    with caplog.at_level(logging.WARNING):
-        for number in (*range(MAX_REMEMBERED_REFUSALS + 1), 0):
-            await handler(InitProducerIdRequest(f"id-{number}", 60_000), context(6))
-    assert len(caplog.records) == MAX_REMEMBERED_REFUSALS + 2
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (InitProducerIdRequest("orders", enable2_pc=True), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (InitProducerIdRequest("orders", keep_prepared_txn=True), ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+async def test_two_phase_commit_is_refused(request_: InitProducerIdRequest, code: ErrorCode) -> None:
+    coordinator = Coordinator(ProducerIdAndEpoch(7, 0))
+    assert (await handler_of(coordinator)(request_, context(6))).error_code == code
+    assert coordinator.asked == []
 
 
 async def test_missing_ids_make_the_client_retry() -> None:

@@ -29,13 +29,6 @@ DIFFERENCES: Final[dict[tuple[str, ApiKey], tuple[Versions | None, Versions | No
 """Versions of Apache Kafka, versions of Ottla, and the reason. docs/differences-from-kafka.md lists them too."""
 NOT_IMPLEMENTED: Final = {
     "SASL": {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE},
-    "transactions": {
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        ApiKey.END_TXN,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.LIST_TRANSACTIONS,
-    },
     "share groups": {
         ApiKey.SHARE_GROUP_HEARTBEAT,
         ApiKey.SHARE_GROUP_DESCRIBE,

@@ -16,6 +16,7 @@ from protocol.messages.controller_registration import Feature as ControllerFeatu
 from protocol.messages.metadata_records import ClearElrRecord, ConfigRecord, FeatureLevelRecord, PartitionChangeRecord
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, incarnation_of
 
+TRANSACTION = "transaction.version"
 MV, ELR, GROUP, KRAFT = "metadata.version", "eligible.leader.replicas.version", "group.version", "kraft.version"
 UP, SAFE, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
 
@@ -44,7 +45,7 @@ def test_upgrade_is_finalized_and_survives_failover() -> None:
     cluster = Cluster(level=MetadataVersion.IV_4_0_0)
     update(cluster, FeatureChange(MV, 29), FeatureChange(GROUP, 1))
     cluster.fail_over()
-    assert cluster.image.features.finalized() == {GROUP: 1, MV: 29}
+    assert cluster.image.features.finalized() == {GROUP: 1, MV: 29, TRANSACTION: 2}
 
 
 def test_metadata_version_is_written_before_dependent_features() -> None:
@@ -116,7 +117,7 @@ def test_elr_needs_its_record_format(level: int, works: bool) -> None:
 def test_broker_without_support_blocks_an_update() -> None:
     cluster = Cluster(level=MetadataVersion.IV_4_0_0)
     request = cluster.registration(5)
-    request.features = [Feature(MV, 7, 25), Feature(GROUP, 0, 1), Feature(KRAFT, 0, 1)]
+    request.features = [Feature(MV, 7, 25), Feature(GROUP, 0, 1), Feature(KRAFT, 0, 1), Feature(TRANSACTION, 0, 2)]
     cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms))
     assert "broker 5 supports levels 7 to 25" in refusal(cluster, FeatureChange(MV, 29))
     assert "broker 5 supports levels 0 to 0" in refusal(cluster, FeatureChange(ELR, 1), FeatureChange(MV, 25))

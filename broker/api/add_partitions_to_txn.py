@@ -1,0 +1,121 @@
+"""AddPartitionsToTxn (key 24), versions 0-5: add partitions to a transaction, or verify that it has them (KIP-98).
+
+0-3 come from clients and name one transaction. 4+ come from brokers and name several: partition leaders verify a
+transaction before its first batch, or add their partition for a client of transaction version 2 (KIP-890).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from broker.api.serving.context import RequestContext
+from broker.api.serving.transaction_errors import fencing_error
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.topic_names import is_internal
+from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
+from broker.transactions.state import EPOCH_PER_TRANSACTION, ProducerIdAndEpoch, TransactionPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+BETWEEN_BROKERS_FROM: Final = 4
+PRODUCER_FENCED_FROM: Final = 2
+
+_Errors = Mapping[TransactionPartition, ErrorCode]
+
+
+class AddPartitionsToTxnHandler:
+    """Answers AddPartitionsToTxn."""
+
+    def __init__(self, transactions: TransactionCoordinator, image: Callable[[], MetadataImage]) -> None:
+        self._transactions = transactions
+        self._image = image
+
+    async def __call__(self, request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
+        if context.api_version >= BETWEEN_BROKERS_FROM:
+            results = await asyncio.gather(*(self._from_broker(each) for each in request.transactions))
+            return AddPartitionsToTxnResponse(results_by_transaction=list(results))
+        topics = request.v3_and_below_topics
+        producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        errors = self._refused(topics, from_client=True)
+        if not errors:
+            errors = await self._added(request.v3_and_below_transactional_id, producer, topics, version=0)
+        if context.api_version < PRODUCER_FENCED_FROM:
+            errors = {
+                each: fencing_error(code, context.api_version, PRODUCER_FENCED_FROM) for each, code in errors.items()
+            }
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, errors))
+
+    async def _from_broker(self, request: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        errors = self._refused(request.topics, from_client=False)
+        if not errors and request.verify_only:
+            errors = await self._verified(request.transactional_id, producer, request.topics)
+        elif not errors:
+            errors = await self._added(
+                request.transactional_id, producer, request.topics, version=EPOCH_PER_TRANSACTION
+            )
+        return AddPartitionsToTxnResult(request.transactional_id, _results(request.topics, errors))
+
+    def _refused(self, topics: Sequence[AddPartitionsToTxnTopic], *, from_client: bool) -> _Errors:
+        """Return an error for every partition if one of them cannot be added, else nothing."""
+        image = self._image()
+        errors: dict[TransactionPartition, ErrorCode] = {}
+        for partition in _partitions(topics):
+            topic = image.topics.by_name(partition.topic)
+            if from_client and is_internal(partition.topic):
+                errors[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None or topic.partition(partition.partition) is None:
+                errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not errors:
+            return {}
+        return {each: errors.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in _partitions(topics)}
+
+    async def _added(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        topics: Sequence[AddPartitionsToTxnTopic],
+        version: int,
+    ) -> _Errors:
+        partitions = list(_partitions(topics))
+        try:
+            await self._transactions.add_partitions(transactional_id, producer, partitions, version)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        return {}
+
+    async def _verified(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, topics: Sequence[AddPartitionsToTxnTopic]
+    ) -> _Errors:
+        partitions = list(_partitions(topics))
+        try:
+            return await self._transactions.verify_partitions(transactional_id, producer, partitions)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+
+
+def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[TransactionPartition]:
+    return (TransactionPartition(topic.name, index) for topic in topics for index in topic.partitions)
+
+
+def _results(topics: Iterable[AddPartitionsToTxnTopic], errors: _Errors) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [
+                AddPartitionsToTxnPartitionResult(
+                    index, errors.get(TransactionPartition(topic.name, index), ErrorCode.NONE)
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,48 @@
+"""DescribeTransactions (key 65), version 0: the state of transactional ids (KIP-664)."""
+
+from broker.api.serving.context import RequestContext
+from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
+from broker.transactions.listing import STATE_NAMES
+from broker.transactions.state import Transaction
+from protocol.errors import KafkaError
+from protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+
+class DescribeTransactionsHandler:
+    """Answers DescribeTransactions."""
+
+    def __init__(self, transactions: TransactionCoordinator) -> None:
+        self._transactions = transactions
+
+    async def __call__(
+        self, request: DescribeTransactionsRequest, context: RequestContext
+    ) -> DescribeTransactionsResponse:
+        ids = dict.fromkeys(request.transactional_ids)
+        return DescribeTransactionsResponse(transaction_states=[await self._describe(each) for each in ids])
+
+    async def _describe(self, transactional_id: str) -> TransactionState:
+        try:
+            found = await self._transactions.describe(transactional_id)
+        except KafkaError as error:
+            return TransactionState(error_code=error.code, transactional_id=transactional_id)
+        return TransactionState(
+            transactional_id=transactional_id,
+            transaction_state=STATE_NAMES[found.state],
+            transaction_timeout_ms=found.timeout_ms,
+            transaction_start_time_ms=found.start_ms,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            topics=_topics(found),
+        )
+
+
+def _topics(transaction: Transaction) -> list[TopicData]:
+    by_name: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        by_name.setdefault(topic, []).append(partition)
+    return [TopicData(topic, partitions) for topic, partitions in by_name.items()]

@@ -1,0 +1,39 @@
+"""EndTxn (key 26), versions 0-5: commit or abort a transaction (KIP-98).
+
+5+ transaction version 2: the response has the producer id and epoch of the next transaction (KIP-890).
+"""
+
+from typing import Final
+
+from broker.api.serving.context import RequestContext
+from broker.api.serving.transaction_errors import fencing_error
+from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
+from broker.transactions.end import EndRequest
+from broker.transactions.state import EPOCH_PER_TRANSACTION, ProducerIdAndEpoch
+from protocol.errors import KafkaError
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+EPOCH_PER_TRANSACTION_FROM: Final = 5
+PRODUCER_FENCED_FROM: Final = 2
+
+
+class EndTxnHandler:
+    """Answers EndTxn."""
+
+    def __init__(self, transactions: TransactionCoordinator) -> None:
+        self._transactions = transactions
+
+    async def __call__(self, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+        is_new = context.api_version >= EPOCH_PER_TRANSACTION_FROM
+        end = EndRequest(
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            request.committed,
+            EPOCH_PER_TRANSACTION if is_new else 0,
+        )
+        try:
+            following = await self._transactions.end(request.transactional_id, end)
+        except KafkaError as error:
+            return EndTxnResponse(error_code=fencing_error(error.code, context.api_version, PRODUCER_FENCED_FROM))
+        if not is_new:
+            return EndTxnResponse()
+        return EndTxnResponse(producer_id=following.id, producer_epoch=following.epoch)

@@ -1,0 +1,30 @@
+"""TransactionMarkerChannelManager's metrics: markers and ends of transactions that wait."""
+
+from dataclasses import dataclass
+
+from broker.metrics.family import Family, gauge
+
+_PREFIX = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
+
+
+@dataclass(slots=True)
+class MarkerFigures:
+    """Counts of markers whose partition has no leader, and of ended transactions whose record waits to be written."""
+
+    without_leader: int = 0
+    unwritten_ends: int = 0
+
+    def families(self) -> list[Family]:
+        """Return the metrics under Kafka's names."""
+        return [
+            gauge(
+                f"{_PREFIX}unknowndestinationqueuesize",
+                "Transaction markers whose partition has no leader",
+                lambda: self.without_leader,
+            ),
+            gauge(
+                f"{_PREFIX}logappendretryqueuesize",
+                "Ended transactions whose last record waits to be written",
+                lambda: self.unwritten_ends,
+            ),
+        ]
