@@ -4,6 +4,7 @@ CONTRIBUTING.md has the rules in prose. An exception is an entry in a table belo
 """
 
 import ast
+import gc
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -46,7 +47,11 @@ IN_TEST_NAMES: Final = frozenset({"from", "is", "nothing", "same"})
 def modules() -> dict[Path, ast.Module]:
     """Return the syntax trees of all modules but the generated ones, by path below the root."""
     paths = (path for folder in (*PRODUCT, "tests") for path in sorted((ROOT / folder).rglob("*.py")))
-    return {path.relative_to(ROOT): ast.parse(path.read_text()) for path in paths if GENERATED not in path.parents}
+    gc.disable()  # a collection within ast.parse can make it fail (CPython 3.11: "recursion depth mismatch")
+    try:
+        return {path.relative_to(ROOT): ast.parse(path.read_text()) for path in paths if GENERATED not in path.parents}
+    finally:
+        gc.enable()
 
 
 def product() -> Iterator[tuple[Path, ast.Module]]:

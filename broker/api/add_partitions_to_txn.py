@@ -107,15 +107,9 @@ def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[Transacti
 
 
 def _results(topics: Iterable[AddPartitionsToTxnTopic], errors: _Errors) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            topic.name,
-            [
-                AddPartitionsToTxnPartitionResult(
-                    index, errors.get(TransactionPartition(topic.name, index), ErrorCode.NONE)
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    """Return the result of each partition, with one entry for each topic."""
+    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for partition in dict.fromkeys(_partitions(topics)):
+        code = errors.get(partition, ErrorCode.NONE)
+        by_topic.setdefault(partition.topic, []).append(AddPartitionsToTxnPartitionResult(partition.partition, code))
+    return [AddPartitionsToTxnTopicResult(topic, results) for topic, results in by_topic.items()]

@@ -22,8 +22,8 @@ class DescribeTransactionsHandler:
     async def __call__(
         self, request: DescribeTransactionsRequest, context: RequestContext
     ) -> DescribeTransactionsResponse:
-        ids = dict.fromkeys(request.transactional_ids)
-        return DescribeTransactionsResponse(transaction_states=[await self._describe(each) for each in ids])
+        states = [await self._describe(each) for each in request.transactional_ids]
+        return DescribeTransactionsResponse(transaction_states=states)
 
     async def _describe(self, transactional_id: str) -> TransactionState:
         try:

@@ -45,8 +45,10 @@ from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import ATTRIBUTES_POSITION
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
+from tests.interop.wire import transaction_cases
 from tests.interop.wire.admin_cases import ADMIN_SCENARIOS
 from tests.interop.wire.harness import WireHarness
+from tests.interop.wire.transaction_cases import TRANSACTION_SCENARIOS
 
 Step = tuple[str, Message]
 Scenario = Generator[Step, Message | None, None]
@@ -470,6 +472,7 @@ def init_producer_id(harness: WireHarness, version: int) -> Scenario:
         yield "id and epoch", request(producer=(5, 5))
         yield "the last epoch", request(producer=(5, 32767))
     yield "an empty transactional id", request("")
+    yield from transaction_cases.init_producer_id(harness, version)
 
 
 # ---- metadata and topics
@@ -796,8 +799,7 @@ def find_coordinator(harness: WireHarness, version: int) -> Scenario:
             asked = (
                 fc.FindCoordinatorRequest(key, kind) if version < 4 else fc.FindCoordinatorRequest("", kind, [key, key])
             )
-            if kind != 1:  # transactions are to come
-                yield f"kind {kind} of {key!r}", asked
+            yield f"kind {kind} of {key!r}", asked
 
 
 def join_group(harness: WireHarness, version: int) -> Scenario:
@@ -943,5 +945,6 @@ SCENARIOS: Mapping[ApiKey, Callable[[WireHarness, int], Scenario]] = {
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.DELETE_TOPICS: delete_topics,
+    **TRANSACTION_SCENARIOS,
     **ADMIN_SCENARIOS,
 }

@@ -21,11 +21,15 @@ from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
 from tests.support.processes.ottla_node import OttlaNode
 
 SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
+SETTINGS |= {f"transaction.state.log.{key}": "1" for key in ("num.partitions", "replication.factor", "min.isr")}
 RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "differences.json").read_text())
 """Rows by "API: step": `versions` (first and last), `fields` that differ in some of them, and the reason `why`."""
 
 SIDE_VERSIONS = {ApiKey.FETCH: (12, 13), ApiKey.PRODUCE: (9, 13), ApiKey.DESCRIBE_CONFIGS: (4, 4)}
 """Versions of requests that check the effect of another API: one that names topics, and one with topic ids."""
+
+UNANSWERED = {ApiKey.PRODUCE, ApiKey.ADD_PARTITIONS_TO_TXN}
+"""APIs whose default request gets no response from Kafka: acks=0, and no transaction at all."""
 
 Outcome = dict[tuple[ApiKey, str, int], Plain]
 
@@ -76,7 +80,7 @@ def run_scenario(harness: WireHarness, api: ApiKey, version: int) -> Iterator[tu
             else version_outside_scenario(request),
         )
         yield step, CLOSED if answer is None else plain(harness, answer)
-    if api is not ApiKey.PRODUCE:  # its default acks=0 gets no response
+    if api not in UNANSWERED:
         default = b"".join(encode_request(request_class(api)(), version, 7, CLIENT_ID))
         frame = default[4:]
         for step, changed in (
