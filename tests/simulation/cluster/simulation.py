@@ -8,19 +8,13 @@ and one broker may be dead for good.
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import PartitionRegistration
 from broker.net.peer import SocketAddress
 from broker.runtime.controller.broker_lifecycle import RegistrationTimedOut
 from broker.runtime.controller.driver import Command
-from protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from protocol.messages.fetch import FetchRequest
 from protocol.primitives import ZERO_UUID, Uuid
 from storage.directories.log_dir import NoLogDir
@@ -29,29 +23,28 @@ from tests.simulation.cluster.broker import ClusterBroker, ObserverFeed
 from tests.simulation.cluster.checker import ClusterChecker
 from tests.simulation.cluster.controller import ControllerProcess
 from tests.simulation.cluster.disks import DataDisk, MetadataDisk
+from tests.simulation.cluster.links import Links
+from tests.simulation.cluster.recovery import Recovery
 from tests.simulation.cluster.replica import MetadataReplica, format_metadata
 from tests.simulation.cluster.scenario import (
     CONTROLLER_IDS,
-    FIRST_CLIENT_ID,
     draw_metadata_scenario,
     draw_scenario,
 )
-from tests.simulation.cluster.tier import TIERED, Tier
-from tests.simulation.cluster.tier_checker import TIERED_NAME, TierChecker
-from tests.simulation.quorum.disk import METADATA_DIRECTORY
+from tests.simulation.cluster.tier import Tier
+from tests.simulation.cluster.tier_checker import TierChecker
+from tests.simulation.cluster.topics import create_clients, create_topics
 from tests.simulation.quorum.network import Network
 from tests.simulation.quorum.node import Node as QuorumNode
 from tests.simulation.replication.broker import Broker, Node
 from tests.simulation.replication.checker import KEPT_LINES
-from tests.simulation.replication.clients import ACKS_ALL, Client
+from tests.simulation.replication.clients import Client
 from tests.simulation.replication.consumers import Consumer
 from tests.simulation.replication.disk import ReplicaName
-from tests.simulation.replication.history import History
 from tests.simulation.replication.metadata import Refusal
 from tests.simulation.replication.network import Wires
 from tests.simulation.replication.process import TaskProcess
 from tests.simulation.replication.producers import Producer
-from tests.simulation.replication.scenario import TopicScenario
 from tests.simulation.simulator import EventSimulator
 from tests.simulation.world import PowerFailure, Process, World
 
@@ -79,14 +72,6 @@ class Schedule(Protocol):
     def is_over(self) -> bool:
         """Whether no request is pending."""
         ...
-
-
-class Cut(NamedTuple):
-    """Cut links, as pairs of sender and receiver, until a time. A lasting cut outlives the repair of other links."""
-
-    links: frozenset[tuple[int, int]]
-    until_ms: float
-    is_lasting: bool
 
 
 class ClusterSimulator(EventSimulator):
@@ -130,8 +115,8 @@ class ClusterSimulator(EventSimulator):
         """Machines that are dead for good."""
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
-        self._cuts: list[Cut] = []
-        self._goal = 0
+        self.links = Links(world, self.wires, self.network, lambda: self.is_recovering)
+        self._recovery = Recovery(self)
         self._create_nodes()
         self._schedule = make_schedule(self)
 
@@ -194,6 +179,10 @@ class ClusterSimulator(EventSimulator):
     def is_on_trial(self) -> bool:
         return self._schedule.is_on_trial
 
+    @property
+    def is_schedule_over(self) -> bool:
+        return self._schedule.is_over
+
     def begin(self) -> None:
         self.create_cluster()
         self._planned_events += self.events
@@ -204,62 +193,15 @@ class ClusterSimulator(EventSimulator):
         """Start all nodes, create topics, then start clients, without faults."""
         while len(self.checker.committed.image.brokers.alive()) < self.scenario.brokers:
             self._step_to("the brokers are not registered")
-        for topic in self.scenario.topics:
-            self._create_topic(topic)
-        names = [topic.name for topic in self.scenario.topics]
-        if self.tier is not None:
-            names.append(TIERED)
-            self._create_tiered_topic()
+        names = create_topics(self)
         while any(self.topic_id(name) == ZERO_UUID for name in names):
             self._step_to("topics are not created")
-        self._create_clients()
+        create_clients(self)
 
     def _step_to(self, reason: str) -> None:
         self.step()
         if self.world.now_ms > _BEGIN_MS:
             self.checker.fail("Liveness", f"without any fault, {reason}")
-
-    def _create_topic(self, topic: TopicScenario) -> None:
-        for index in range(topic.partitions):
-            name = ReplicaName(topic.name, index)
-            self.checker.data.histories[name] = History(name, is_clean=topic.is_clean)
-        request = create_topic_request(topic, self.random, list(self.nodes))
-        self.command(lambda controller, _now: controller.create_topics(request), _nothing)
-
-    def _create_tiered_topic(self) -> None:
-        topic = TopicScenario(name=TIERED, partitions=1, factor=3, is_clean=True)
-        request = create_topic_request(topic, self.random, list(self.nodes))
-        request.topics[0].configs += [
-            CreatableTopicConfig("remote.storage.enable", "true"),
-            CreatableTopicConfig("local.retention.bytes", str(self.random.choice((0, 1_000)))),
-            CreatableTopicConfig("retention.bytes", str(self.random.choice((-1, 1_500, 4_000)))),
-        ]
-        self.command(lambda controller, _now: controller.create_topics(request), _nothing)
-
-    def _create_clients(self) -> None:
-        scenario, ids, checker = self.scenario, iter(range(FIRST_CLIENT_ID, FIRST_CLIENT_ID + 100)), self.checker.data
-        tiered = [TIERED_NAME] if self.checker.tier is not None else []
-        for name in (*checker.histories, *tiered):
-            node_id = next(ids)
-            producer = Producer(
-                self,
-                checker if name in checker.histories or self.checker.tier is None else self.checker.tier,
-                node_id,
-                name,
-                Random(f"producer {self.seed} {node_id}"),
-                acks=ACKS_ALL,
-                timeout_ms=scenario.request_timeout_ms,
-                delivery_timeout_ms=scenario.delivery_timeout_ms,
-                rate=1.0 + self.random.uniform(-scenario.drift, scenario.drift),
-            )
-            self.producers.append(producer)
-            if name in tiered:
-                continue
-            node_id = next(ids)
-            random = Random(f"consumer {self.seed} {node_id}")
-            consumer = Consumer(self, checker, node_id, name, random, timeout_ms=scenario.request_timeout_ms, rate=1.0)
-            self.consumers.append(consumer)
-            consumer.start()
 
     def close(self) -> None:
         brokers = (node.broker.process for node in self.nodes.values() if node.broker is not None)
@@ -305,29 +247,6 @@ class ClusterSimulator(EventSimulator):
         else:
             super().on_error(process, error)
 
-    # Links
-
-    def cut(self, links: frozenset[tuple[int, int]], for_ms: float, *, is_lasting: bool = False) -> None:
-        """Cut links for a while, in addition to those that are cut already."""
-        self._cuts.append(Cut(links, self.world.now_ms + for_ms, is_lasting))
-        self.world.schedule(for_ms, self._block)
-        self._block()
-
-    @property
-    def has_lasting_cut(self) -> bool:
-        return any(cut.is_lasting for cut in self._cuts)
-
-    def heal(self) -> None:
-        """Restore all links; those of lasting cuts only after the faults."""
-        self._cuts = [cut for cut in self._cuts if cut.is_lasting and not self.is_recovering]
-        self._block()
-
-    def _block(self) -> None:
-        self._cuts = [cut for cut in self._cuts if cut.until_ms > self.world.now_ms]
-        links: frozenset[tuple[int, int]] = frozenset[tuple[int, int]]().union(*(cut.links for cut in self._cuts))
-        self.wires.block(links)
-        self.network.block(links)
-
     # Recovery
 
     def stop_faults(self) -> None:
@@ -335,10 +254,10 @@ class ClusterSimulator(EventSimulator):
         for node_id in self.quorum_nodes:  # first: requests of the end may write
             self._repair(node_id)
         self._schedule.end()
-        self.heal()
+        self.links.heal()
         self.wires.clear_up()
         self.network.clear_up()
-        self._goal = self.checker.committed.end
+        self._recovery.begin()
         for node_id in self.quorum_nodes:
             node = self.nodes.get(node_id)
             if not self.is_up(node_id):
@@ -363,91 +282,7 @@ class ClusterSimulator(EventSimulator):
         return [metadata, node.disk]
 
     def unsettled_reason(self) -> str | None:
-        return self._unsettled_metadata() or self._unsettled_data() or self._unsettled_tier()
-
-    def _unsettled_tier(self) -> str | None:
-        if self.checker.tier is None:
-            return None
-        return self.checker.tier.unsettled_reason(self.registration(TIERED_NAME), self.dead)
-
-    def _unsettled_metadata(self) -> str | None:
-        active = self.active()
-        if active is None:
-            return "no controller is active"
-        leader, committed = active.replica, self.checker.committed
-        if committed.end <= self._goal:
-            return f"nothing is committed since {self._goal}"
-        for node_id in self.quorum_nodes:
-            replica = self.replica(node_id)
-            if node_id in self.dead:
-                continue
-            if replica is None:
-                return f"node {node_id} is not up"
-            if replica.quorum.leader != leader.quorum.leader:
-                return f"node {node_id} follows {replica.quorum.leader} instead of {leader.quorum.leader}"
-            if replica.controller.last_offset < self._goal:
-                return (
-                    f"node {node_id} has applied everything below {replica.controller.last_offset + 1} of {self._goal}"
-                )
-        return self._untrimmed(leader) if self._schedule.is_over else "a request is pending"
-
-    def _untrimmed(self, leader: MetadataReplica) -> str | None:
-        """Return why the metadata log is too long, in a history whose settings lead to snapshots at regular times."""
-        scenario = self.metadata_scenario
-        if scenario.min_changed_ratio > 0 and not scenario.snapshot_interval_ms:
-            return None
-        size = sum(len(segment.content) for segment in leader.node.disk.segments(METADATA_DIRECTORY))
-        limit = scenario.retention_bytes + 4 * scenario.snapshot_bytes + 2 * scenario.segment_bytes + _LOG_SLACK_BYTES
-        return None if size <= limit else f"the metadata log of {leader.node.id} has {size} bytes, the limit is {limit}"
-
-    def _unsettled_data(self) -> str | None:
-        lost: set[ReplicaName] = set()
-        for name, history in self.checker.data.histories.items():
-            registration = self.registration(name)
-            assert registration is not None
-            if {*registration.isr, *registration.elr} <= self.dead and registration.leader < 0:
-                lost.add(name)
-                continue
-            reason = self._unsettled_reason_of(name, history, registration)
-            if reason is not None:
-                return f"{name} {reason}"
-        tiered = self.registration(TIERED_NAME)
-        if tiered is not None and {*tiered.isr, *tiered.elr} <= self.dead and tiered.leader < 0:
-            lost.add(TIERED_NAME)
-        for producer in self.producers:
-            if producer.name in lost:
-                continue
-            if producer.name not in self.checker.data.acknowledged:
-                return f"producer {producer.process.node_id} of {producer.name} has no acknowledgement"
-            if producer.pending_count:
-                return f"producer {producer.process.node_id} of {producer.name} has {producer.pending_count} pending"
-        for consumer in self.consumers:
-            end = self.checker.data.histories[consumer.name].end
-            if consumer.position < end and consumer.name not in lost:
-                return f"consumer {consumer.process.node_id} of {consumer.name} is at {consumer.position} of {end}"
-        return None
-
-    def _unsettled_reason_of(
-        self, name: ReplicaName, history: History, registration: PartitionRegistration
-    ) -> str | None:
-        live = set(registration.replicas) - self.dead
-        if set(registration.isr) != live:
-            return f"has the ISR {registration.isr} of {registration.replicas}, leader {registration.leader}"
-        for node_id in sorted(live):
-            node = self.nodes[node_id]
-            partition = None if node.broker is None else node.broker.partition(*name)
-            if partition is None:
-                return f"is not hosted on {node_id}"
-            log = partition.log
-            bounds = (log.high_watermark, log.log_end_offset)
-            if bounds != (history.end, history.end):
-                return f"has high watermark and end {bounds} on {node_id}, and {history.end} are committed"
-            if partition.leader_epoch != registration.leader_epoch or partition.leader_id != registration.leader:
-                return f"is led by {partition.leader_id} in {partition.leader_epoch} for {node_id}"
-            if self.checker.data.first_missing(node, history) is not None:
-                return f"is incomplete on {node_id}"
-            self.checker.data.check_served(node, history, log.log_start_offset)
-        return None
+        return self._recovery.unsettled_reason()
 
     def registration(self, name: ReplicaName) -> PartitionRegistration | None:
         """Return the committed registration of a partition."""
@@ -597,22 +432,3 @@ class ClusterSimulator(EventSimulator):
 def replica_of(broker: Broker) -> MetadataReplica | None:
     assert isinstance(broker, ClusterBroker)
     return broker.replica
-
-
-def create_topic_request(topic: TopicScenario, random: Random, brokers: list[int]) -> CreateTopicsRequest:
-    """Return the request that creates a topic on randomly chosen brokers."""
-    assignments = [
-        CreatableReplicaAssignment(index, list(topic.assignment) or random.sample(brokers, topic.factor))
-        for index in range(topic.partitions)
-    ]
-    configs = [CreatableTopicConfig("min.insync.replicas", str(topic.min_insync_replicas))]
-    if not topic.is_clean:
-        configs.append(CreatableTopicConfig("unclean.leader.election.enable", "true"))
-    created = CreatableTopic(
-        name=topic.name, num_partitions=-1, replication_factor=-1, assignments=assignments, configs=configs
-    )
-    return CreateTopicsRequest(topics=[created])
-
-
-def _nothing(_: object) -> None:
-    """Ignore the result."""
