@@ -1,8 +1,10 @@
-"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group or a transactional id.
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group, a transactional id or a share partition.
 
-0-3 one key, 4+ several (KIP-699). The coordinator is the leader of the partition of an internal topic that the key
-hashes to; the response names its endpoint of the request's listener. The first request creates the internal topic. The
-response is COORDINATOR_NOT_AVAILABLE until the partition has a leader, and the client retries.
+0-3 one key, 4+ several (KIP-699), 6+ share partitions (KIP-932).
+
+The coordinator is the leader of the partition of an internal topic that the key hashes to; the response names its
+endpoint of the request's listener. The first request creates the internal topic. The response is
+COORDINATOR_NOT_AVAILABLE until the partition has a leader, and the client retries.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,12 +13,14 @@ from typing import NamedTuple
 
 from broker.api.serving.context import RequestContext
 from broker.coordination.partitioner import partition_for
+from broker.coordination.share_partition_key import parse_coordinator_key
 from broker.metadata.image.cluster_image import BrokerRegistration
 from broker.metadata.image.metadata_image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 KEY_LIST_FROM = 4
+SHARE_PARTITIONS_FROM = 6
 NO_NODE_ID = -1
 NO_PORT = -1
 
@@ -70,6 +74,8 @@ class FindCoordinatorHandler:
 
     def _find(self, key_type: int, key: str, context: RequestContext) -> Coordinator:
         try:
+            if key_type == CoordinatorType.SHARE:
+                _check_share_partition(key, context.api_version)
             node = self._coordinator_or_raise(key_type, key, context.listener)
         except KafkaError as error:
             return Coordinator(key=key, node_id=NO_NODE_ID, port=NO_PORT, error_code=error.code)
@@ -86,6 +92,15 @@ class FindCoordinatorHandler:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         partition = topic.partition(partition_for(key, topic.partition_count))
         return _node(None if partition is None else image.brokers.get(partition.leader), listener)
+
+
+def _check_share_partition(key: str, api_version: int) -> None:
+    try:
+        parse_coordinator_key(key)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    if api_version < SHARE_PARTITIONS_FROM:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
 def _node(broker: BrokerRegistration | None, listener: str) -> CoordinatorNode:

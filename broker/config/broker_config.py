@@ -198,6 +198,19 @@ class BrokerConfig:
     transaction_state_log_replication_factor = integer()
     transaction_state_log_segment_bytes = integer()
 
+    # Share state
+    share_coordinator_append_linger_ms = integer()
+    share_coordinator_cold_partition_snapshot_interval_ms = integer()
+    share_coordinator_load_buffer_size = integer()
+    share_coordinator_snapshot_update_records_per_snapshot = integer()
+    share_coordinator_state_topic_compression_codec = integer()
+    share_coordinator_state_topic_min_isr = integer()
+    share_coordinator_state_topic_num_partitions = integer()
+    share_coordinator_state_topic_prune_interval_ms = integer()
+    share_coordinator_state_topic_replication_factor = integer()
+    share_coordinator_state_topic_segment_bytes = integer()
+    share_coordinator_write_timeout_ms = integer()
+
     # Remote storage
     remote_log_storage_system_enable = boolean()
     remote_log_storage_manager_class_name = optional_text()

@@ -144,6 +144,7 @@ class BrokerPart:
             data.replica_assignments,
             data.groups,
             data.transactions,
+            data.share_states,
         ):
             driver.add_publisher(publisher)
         if self.remote is not None:
@@ -154,6 +155,7 @@ class BrokerPart:
         self.runtime.spawn(data.tasks.run())
         self.runtime.spawn(data.groups.run())
         self.runtime.spawn(data.transactions.run())
+        self.runtime.spawn(data.share_states.run())
 
     def families(self, servers: list[Server], requests: RequestMetrics, lag: LoopLag) -> list[Family]:
         """Return all metric families of the node."""
@@ -176,6 +178,7 @@ class BrokerPart:
 
     def stop_replication(self) -> None:
         """End coordinators and replication. Cancel the background tasks next."""
+        self.data.share_states.close()
         self.data.transactions.close()
         self.data.groups.close()
         self.data.close_replication()

@@ -62,6 +62,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         groups=data.groups,
         verifier=data.verifier,
         transactions=data.transactions,
+        share_states=data.share_states,
         producer_ids=data.producer_ids,
         loggers=loggers,
         metadata_topic=metadata.topic,

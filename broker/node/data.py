@@ -16,6 +16,7 @@ from broker.net.peer import NetworkClient, PeerSettings
 from broker.node.consumer_groups import consumer_group_environment, serves_consumer_groups
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
+from broker.node.share_state import build_share_coordinator
 from broker.node.transactions import build_transactions
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
@@ -29,6 +30,7 @@ from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
+from broker.runtime.coordinators.share_coordinator import ShareCoordinator
 from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier, VerifierSettings
 from broker.runtime.loop.runtime import Runtime
@@ -64,8 +66,8 @@ _log = EventLog("broker.storage")
 class DataPart:
     """The components of the data side, built and not started.
 
-    The caller runs `tasks.run`, `groups.run` and `transactions.run`, and adds `throttles`, `fetchers`,
-    `replica_assignments`, `groups` and `transactions` as publishers, in this order.
+    The caller runs `tasks.run`, `groups.run`, `transactions.run` and `share_states.run`, and adds `throttles`,
+    `fetchers`, `replica_assignments`, `groups`, `transactions` and `share_states` as publishers, in this order.
     """
 
     log_dirs: LogDirs
@@ -78,6 +80,7 @@ class DataPart:
     groups: GroupCoordinator
     producer_ids: ProducerIds
     transactions: TransactionCoordinator
+    share_states: ShareCoordinator
     marker_connections: NetworkClient
     verifier: TransactionVerifier
     verifier_connections: NetworkClient
@@ -193,6 +196,8 @@ def build_data(
         runtime, static, partitions, lambda: cache.image, marker_connections, producer_ids
     )
     roles.add_listener(transactions)
+    share_states = build_share_coordinator(runtime, static, partitions, lambda: cache.image)
+    roles.add_listener(share_states)
     return DataPart(
         log_dirs,
         store,
@@ -204,6 +209,7 @@ def build_data(
         groups,
         producer_ids,
         transactions,
+        share_states,
         marker_connections,
         verifier,
         verifier_connections,

@@ -117,6 +117,7 @@ def _replicas(data: DataPart, metadata: MetadataPart, clock: Clock) -> list[Fami
         ),
         *data.verifier.figures.families(),
         *data.transactions.markers.figures.families(),
+        *data.share_states.figures.families(),
         *fetcher_families(data.fetchers.figures),
         *replication_quota_families(data.throttles.leader, data.throttles.follower, clock.monotonic_ms),
     ]

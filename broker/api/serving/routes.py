@@ -19,6 +19,7 @@ from broker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler, SnapshotCutter
 from broker.api.delete_groups import DeleteGroupsHandler
 from broker.api.delete_records import DeleteRecordsHandler
+from broker.api.delete_share_group_state import DeleteShareGroupStateHandler
 from broker.api.describe_acls import DescribeAclsHandler
 from broker.api.describe_client_quotas import DescribeClientQuotasHandler
 from broker.api.describe_cluster import DescribeClusterHandler
@@ -38,6 +39,7 @@ from broker.api.get_telemetry_subscriptions import GetTelemetrySubscriptionsHand
 from broker.api.heartbeat import HeartbeatHandler
 from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler
 from broker.api.init_producer_id import InitProducerIdHandler
+from broker.api.initialize_share_group_state import InitializeShareGroupStateHandler
 from broker.api.join_group import JoinGroupHandler
 from broker.api.leave_group import LeaveGroupHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
@@ -54,6 +56,8 @@ from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.quota import FetchQuota
 from broker.api.produce import ProduceHandler
 from broker.api.push_telemetry import PushTelemetryHandler
+from broker.api.read_share_group_state import ReadShareGroupStateHandler
+from broker.api.read_share_group_state_summary import ReadShareGroupStateSummaryHandler
 from broker.api.serving.config_changes import BrokerConfigCheck
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.controller_routes import forwarded_routes
@@ -65,15 +69,17 @@ from broker.api.serving.route import Route, route
 from broker.api.sync_group import SyncGroupHandler
 from broker.api.txn_offset_commit import TxnOffsetCommitHandler
 from broker.api.update_features import KraftVersionUpgrade
+from broker.api.write_share_group_state import WriteShareGroupStateHandler
 from broker.api.write_txn_markers import WriteTxnMarkersHandler
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.replica_selector import RACK_AWARE_SELECTOR, RackAwareReplicaSelector
 from broker.fetch.service import FetchService
 from broker.fetch.sessions import FetchSessions
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.metadata.image.topic_names import TRANSACTION_STATE_TOPIC
+from broker.metadata.image.topic_names import SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
+from broker.runtime.coordinators.share_coordinator import ShareCoordinator
 from broker.runtime.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
@@ -119,6 +125,7 @@ class BrokerServices:
     groups: GroupCoordinator
     verifier: TransactionVerifier
     transactions: TransactionCoordinator
+    share_states: ShareCoordinator
     producer_ids: ProducerIdSource
     loggers: ProcessLoggers
     metadata_topic: ClusterMetadataTopic | None
@@ -154,6 +161,7 @@ def broker_routes(services: BrokerServices) -> tuple[Route, ...]:
         *_metadata_routes(s),
         *_group_routes(s),
         *_transaction_routes(s),
+        *_share_state_routes(s),
         *_admin_routes(s),
         *broker_rows(forwarded_routes(s), s.forwarder, _broker_steps(s)),
     )
@@ -232,7 +240,11 @@ def _group_routes(s: BrokerServices) -> tuple[Route, ...]:
     groups = s.groups
     find_coordinator = FindCoordinatorHandler(
         s.image,
-        {CoordinatorType.GROUP: GROUP_METADATA_TOPIC, CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC},
+        {
+            CoordinatorType.GROUP: GROUP_METADATA_TOPIC,
+            CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
+            CoordinatorType.SHARE: SHARE_STATE_TOPIC,
+        },
         s.create_internal_topic,
     )
     offset_commit = OffsetCommitHandler(groups, s.image, s.metadata_topic)
@@ -283,6 +295,18 @@ def _transaction_routes(s: BrokerServices) -> tuple[Route, ...]:
         route(ApiKey.END_TXN, EndTxnHandler(transactions), writes),
         route(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsHandler(transactions), needs.DESCRIBE_TRANSACTIONAL_ID),
         route(ApiKey.LIST_TRANSACTIONS, ListTransactionsHandler(transactions), needs.DESCRIBE_TRANSACTIONAL_ID),
+    )
+
+
+def _share_state_routes(s: BrokerServices) -> tuple[Route, ...]:
+    """Return the rows of the share coordinator, which brokers call."""
+    states, brokers = s.share_states, needs.CLUSTER_ACTION
+    return (
+        route(ApiKey.INITIALIZE_SHARE_GROUP_STATE, InitializeShareGroupStateHandler(states), brokers),
+        route(ApiKey.READ_SHARE_GROUP_STATE, ReadShareGroupStateHandler(states), brokers),
+        route(ApiKey.WRITE_SHARE_GROUP_STATE, WriteShareGroupStateHandler(states), brokers),
+        route(ApiKey.DELETE_SHARE_GROUP_STATE, DeleteShareGroupStateHandler(states), brokers),
+        route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, ReadShareGroupStateSummaryHandler(states), brokers),
     )
 
 

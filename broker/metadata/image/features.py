@@ -20,6 +20,7 @@ from protocol.messages.metadata_records import FeatureLevelRecord
 
 KRAFT_VERSION: Final = "kraft.version"
 GROUP_VERSION: Final = "group.version"
+SHARE_VERSION: Final = "share.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
@@ -40,6 +41,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     GROUP_VERSION: VersionRange(0, 1),
     KRAFT_VERSION: VersionRange(0, 1),
     METADATA_VERSION: VersionRange(MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
+    SHARE_VERSION: VersionRange(0, 1),
     TRANSACTION_VERSION: VersionRange(0, 2),
 }
 
@@ -47,6 +49,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
 _DEFAULT_LEVELS: Final[Mapping[str, tuple[MetadataVersion, int]]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: (MetadataVersion.IV_4_1_0, 1),
     GROUP_VERSION: (MetadataVersion.IV_4_0_0, 1),
+    SHARE_VERSION: (MetadataVersion.IV_4_2_0, 1),
     TRANSACTION_VERSION: (MetadataVersion.IV_4_0_0, 2),
 }
 

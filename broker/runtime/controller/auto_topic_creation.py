@@ -14,6 +14,7 @@ from broker.metadata.controller.state import MIN_INSYNC_REPLICAS
 from broker.metadata.image.topic_names import (
     CLUSTER_METADATA_TOPIC,
     GROUP_OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
 from broker.runtime.controller.controller_router import ControllerUnavailable
@@ -144,9 +145,25 @@ def _transactions_shape(config: BrokerConfig) -> _Shape:
     )
 
 
+def _share_state_shape(config: BrokerConfig) -> _Shape:
+    settings = {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+        "retention.ms": "-1",
+    }
+    return _Shape(
+        config.share_coordinator_state_topic_num_partitions,
+        config.share_coordinator_state_topic_replication_factor,
+        config.share_coordinator_state_topic_min_isr,
+        settings,
+    )
+
+
 _SHAPES: Final[Mapping[str, Callable[[BrokerConfig], _Shape]]] = {
     GROUP_OFFSETS_TOPIC: _offsets_shape,
     TRANSACTION_STATE_TOPIC: _transactions_shape,
+    SHARE_STATE_TOPIC: _share_state_shape,
 }
 
 

@@ -22,6 +22,7 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
 from broker.runtime.coordinators.hosted_shard import Answer, Command
+from broker.runtime.coordinators.led_shards import follow_leadership, load_hosted
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.shard_log import ProducerTransaction
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
@@ -29,7 +30,7 @@ from broker.runtime.loop.waiters import Loop
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import BrokerId, LeaderEpoch
+from protocol.ids import BrokerId
 from protocol.messages.delete_groups import DeletableGroupResult
 from protocol.messages.describe_groups import DescribedGroup
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -226,23 +227,15 @@ class GroupCoordinator:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply changes of leadership and deletions of topics. Call after the partitions have changed their roles."""
         self.consumer_groups.on_metadata(delta, image)
+        follow_leadership(self._runtime, GROUP_METADATA_TOPIC, self._broker_id, delta)
         topics = delta.topics
         if topics is None:
             return
-        for topic in topics.deleted.values():
-            if topic.name == GROUP_METADATA_TOPIC:
-                for partition in topic.partitions:
-                    self._runtime.resign(partition)
-        for changed in topics.changed.values():
-            if changed.name == GROUP_METADATA_TOPIC:
-                for partition, registration in changed.changed_partitions.items():
-                    self._follow(partition, registration.leader, registration.leader_epoch, registration.replicas)
         self._delete_topic_offsets({topic.name for topic in topics.deleted.values()} - {GROUP_METADATA_TOPIC})
 
     def on_hosted(self, partition: Partition) -> None:
         """Load a partition that has come into service after the metadata made this node its leader."""
-        if partition.topic == GROUP_METADATA_TOPIC:
-            self._runtime.log_ready(partition.index)
+        load_hosted(self._runtime, GROUP_METADATA_TOPIC, partition)
 
     def metrics(self) -> GroupMetrics:
         """Return the sum over all shards in service."""
@@ -251,12 +244,6 @@ class GroupCoordinator:
             shard.consumer_groups.count(shard.metrics)
             total.add(shard.metrics)
         return total
-
-    def _follow(self, partition: int, leader: BrokerId, leader_epoch: LeaderEpoch, replicas: Iterable[int]) -> None:
-        if leader == self._broker_id:
-            self._runtime.elect(partition, leader_epoch)
-        else:
-            self._runtime.resign(partition, leader_epoch if self._broker_id in replicas else None)
 
     def _delete_topic_offsets(self, names: set[str]) -> None:
         if not names:

@@ -16,6 +16,7 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_names import TRANSACTION_STATE_TOPIC
 from broker.runtime.coordinators.hosted_shard import Answer
+from broker.runtime.coordinators.led_shards import follow_leadership, load_hosted
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.transaction_markers import TransactionMarkers
 from broker.runtime.loop.runtime import Runtime
@@ -27,7 +28,7 @@ from broker.transactions.markers import PendingMarkers
 from broker.transactions.shard import TransactionShard
 from broker.transactions.state import NO_PRODUCER_ID, ProducerIdAndEpoch, Transaction, TransactionPartition
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import BrokerId, LeaderEpoch
+from protocol.ids import BrokerId
 
 _RETRY_MS: Final = 500
 """Pause before the end of a transaction is written again."""
@@ -131,28 +132,11 @@ class TransactionCoordinator:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply changes of leadership. Call after the partitions have changed their roles."""
-        topics = delta.topics
-        if topics is None:
-            return
-        for topic in topics.deleted.values():
-            if topic.name == TRANSACTION_STATE_TOPIC:
-                for partition in topic.partitions:
-                    self._shards.resign(partition)
-        for changed in topics.changed.values():
-            if changed.name == TRANSACTION_STATE_TOPIC:
-                for partition, registration in changed.changed_partitions.items():
-                    self._follow(partition, registration.leader, registration.leader_epoch, registration.replicas)
+        follow_leadership(self._shards, TRANSACTION_STATE_TOPIC, self._broker_id, delta)
 
     def on_hosted(self, partition: Partition) -> None:
         """Load a partition that has come into service after the metadata made this node its leader."""
-        if partition.topic == TRANSACTION_STATE_TOPIC:
-            self._shards.log_ready(partition.index)
-
-    def _follow(self, partition: int, leader: BrokerId, leader_epoch: LeaderEpoch, replicas: Iterable[int]) -> None:
-        if leader == self._broker_id:
-            self._shards.elect(partition, leader_epoch)
-        else:
-            self._shards.resign(partition, leader_epoch if self._broker_id in replicas else None)
+        load_hosted(self._shards, TRANSACTION_STATE_TOPIC, partition)
 
     # Commands.
 

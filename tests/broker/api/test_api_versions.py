@@ -62,6 +62,7 @@ def test_finalized_features_have_the_offset_as_epoch() -> None:
         "group.version": (1, 1),
         "kraft.version": (1, 1),
         "metadata.version": (29, 29),
+        "share.version": (1, 1),
         "transaction.version": (2, 2),
     }
     assert response.finalized_features_epoch == IMAGE.offset
@@ -74,6 +75,7 @@ def test_feature_with_minimum_0_is_left_out_before_version_4() -> None:
         "group.version",
         "kraft.version",
         "metadata.version",
+        "share.version",
         "transaction.version",
     }
 

@@ -23,6 +23,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import UNASSIGNED_DIRECTORY
 from broker.metadata.image.records import MetadataRecord
 from broker.net.request import ConnectionInfo, Request
+from broker.runtime.controller.driver import MetadataPublisher
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
@@ -230,6 +231,7 @@ class DataPlane:
         self.runtime = make_runtime(self.loop, clock=self.clock, io=self.io, files=self.fs, deadlines=self.deadlines)
         self.coordinators = FakeCoordinators()
         self.verifier = make_verifier(self.runtime, lambda: self.image, self.coordinators)
+        self.publishers: list[MetadataPublisher] = [self.metadata, self.assignments]
         self._loader = MetadataLoader()
         self._topics = count(1)
         self.register_broker(BROKER_ID)
@@ -279,7 +281,7 @@ class DataPlane:
         publication = self._loader.load(
             [RecordBatch(first, first + len(records) - 1, LeaderEpoch(1), self.clock.now_ms(), list(records))]
         )
-        for publisher in (self.metadata, self.assignments):
+        for publisher in self.publishers:
             publisher.on_metadata(publication.delta, publication.image)
         self.loop.run_soon()
 

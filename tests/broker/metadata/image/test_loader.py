@@ -109,6 +109,7 @@ class TestActivation:
             "eligible.leader.replicas.version": 1,
             "group.version": 1,
             "metadata.version": 29,
+            "share.version": 1,
             "transaction.version": 2,
         }
         assert dict(loader.image.configs.cluster_default()) == {"min.insync.replicas": "1"}
