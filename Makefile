@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos tiered compose spark-cluster fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos tiered compose spark-cluster franz-go fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ compose: $(BIN)/.installed-test  ## build the images and run docker-compose.yml 
 
 spark-cluster: $(BIN)/.installed-test  ## run the pipeline on a Spark cluster of processes, its executors killed (Java 17, Go)
 	OTTLA_SPARK_CLUSTER=1 $(BIN)/python -m pytest -q tests/interop/test_spark_cluster.py
+
+franz-go: $(BIN)/.installed-test  ## franz-go's own integration tests against three nodes (RECORDS=100000; Go; minutes)
+	OTTLA_FRANZ_GO=1 KGO_TEST_RECORDS=$(or $(RECORDS),100000) $(BIN)/python -m pytest -q -s tests/interop/test_franz_go.py
 
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000

@@ -32,12 +32,16 @@ def ended(before: Transaction, request: EndRequest, fresh_id: int, now_ms: int) 
     `fresh_id` is a new producer id, or NO_PRODUCER_ID as long as none is allocated. Raises ProducerIdNeeded, and
     KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while markers are written, and
     INVALID_TXN_STATE without a transaction to end, or with the other outcome.
+
+    With version 2 a producer has its next epoch before the markers are written, and may end its next transaction, an
+    empty one, in this time. The epoch is checked when it tries again.
     """
+    if before.state.is_prepared and request.version >= EPOCH_PER_TRANSACTION:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     is_repetition = _check_producer(before, request)
-    outcome = TransactionState.COMPLETE_COMMIT if request.is_commit else TransactionState.COMPLETE_ABORT
     if before.state.is_prepared:
-        is_same = before.state.is_commit == request.is_commit
-        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS if is_same else ErrorCode.INVALID_TXN_STATE)
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    outcome = TransactionState.COMPLETE_COMMIT if request.is_commit else TransactionState.COMPLETE_ABORT
     if before.state is TransactionState.ONGOING:
         return _decided(before, request, fresh_id, now_ms)
     if before.state is outcome and (is_repetition or request.version < EPOCH_PER_TRANSACTION):

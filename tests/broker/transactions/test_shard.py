@@ -176,12 +176,26 @@ class TestOutcomes:
         with refused(ErrorCode.INVALID_TXN_STATE):
             harness.end(producer, is_commit=False)
 
-    def test_other_outcome_is_refused_while_markers_are_written(self, harness: TransactionShardHarness) -> None:
+    def test_other_outcome_is_refused_after_the_markers(self, harness: TransactionShardHarness) -> None:
         producer = harness.begin_session()
         harness.add(producer)
         harness.end(producer)
+        with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
+            harness.end(producer, is_commit=False)
+        harness.write_markers()
         with refused(ErrorCode.INVALID_TXN_STATE):
             harness.end(producer, is_commit=False)
+
+    def test_version_2_ends_the_next_transaction_after_the_markers(self) -> None:
+        """A producer that aborts an empty transaction at once has the new epoch, which fences nobody."""
+        harness = TransactionShardHarness(2)
+        producer = harness.begin_session()
+        harness.add(producer)
+        following = harness.end(producer)
+        with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
+            harness.end(following, is_commit=False)
+        harness.write_markers()
+        assert harness.end(following, is_commit=False) == (1_000, 2)
 
     def test_commit_without_a_transaction_is_refused(self, harness: TransactionShardHarness) -> None:
         producer = harness.begin_session()
