@@ -9,12 +9,14 @@ from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import CoordinatorClock
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.offsets import check_consumer_commit
-from broker.groups.consumer.table import ConsumerGroupTable
+from broker.groups.directory import GroupDirectory
 from broker.groups.metrics import GroupMetrics
 from broker.groups.records import CommittedOffset, GroupEvent, GroupRecord, OffsetKey, offset_committed
 from broker.groups.state import GroupState
-from broker.groups.table import GroupTable
+from broker.groups.streams.group import StreamsGroup
+from broker.groups.streams.offsets import CheckPartition, check_streams_commit
 from broker.groups.timers import GroupTimers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch
@@ -40,15 +42,13 @@ class OffsetCommit:
 
     def __init__(
         self,
-        groups: GroupTable,
-        consumer_groups: ConsumerGroupTable,
+        groups: GroupDirectory,
         timers: GroupTimers,
         config: GroupConfig,
         metrics: GroupMetrics,
         clock: CoordinatorClock,
     ) -> None:
         self._groups = groups
-        self._consumer_groups = consumer_groups
         self._timers = timers
         self._config = config
         self._metrics = metrics
@@ -58,34 +58,37 @@ class OffsetCommit:
         self, request: OffsetCommitRequest, api_version: int
     ) -> CoordinatorResult[GroupEvent, OffsetCommitResponse]:
         """Decide the records to write. Raise KafkaError when the whole request is refused."""
-        self._check(request, api_version)
+        check_partition = self._check(request, api_version)
         now_ms = self._clock.now_ms()
         expire_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
         records: list[GroupRecord] = []
         response = OffsetCommitResponse()
         for topic in request.topics:
-            answers = [
-                self._commit(request.group_id, topic, partition, now_ms, expire_ms, records)
-                for partition in topic.partitions
-            ]
+            answers = []
+            for partition in topic.partitions:
+                if check_partition is not None:
+                    check_partition(topic.name, partition.partition_index)
+                answers.append(self._commit(request.group_id, topic, partition, now_ms, expire_ms, records))
             response.topics.append(
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
             )
         self._metrics.offset_commits += len(records)
         return CoordinatorResult(response, records)
 
-    def _check(self, request: OffsetCommitRequest, api_version: int) -> None:
-        group = self._groups.get(request.group_id)
-        consumer_group = self._consumer_groups.get(request.group_id)
-        if consumer_group is not None:
-            epoch = request.generation_id_or_member_epoch
-            check_consumer_commit(consumer_group, request.member_id, epoch, api_version)
-        elif group is not None:
-            check_commit(group, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
-            self._keep_session(group, request.member_id)
-        elif request.generation_id_or_member_epoch >= 0:
-            is_told = knows_missing_groups(api_version)
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION)
+    def _check(self, request: OffsetCommitRequest, api_version: int) -> CheckPartition | None:
+        epoch = request.generation_id_or_member_epoch
+        match self._groups.find(request.group_id):
+            case StreamsGroup() as group:
+                return check_streams_commit(group, request.member_id, epoch, api_version)
+            case ConsumerGroup() as group:
+                check_consumer_commit(group, request.member_id, epoch, api_version)
+            case ClassicGroup() as group:
+                check_commit(group, request.member_id, request.group_instance_id, epoch)
+                self._keep_session(group, request.member_id)
+            case None if epoch >= 0:
+                is_told = knows_missing_groups(api_version)
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION)
+        return None
 
     def _keep_session(self, group: ClassicGroup, member_id: str) -> None:
         member = group.members.get(member_id)

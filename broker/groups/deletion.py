@@ -2,14 +2,14 @@
 
 from broker.coordination.shard import CoordinatorResult
 from broker.groups.classic import ClassicGroup
-from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.records import group_removed as consumer_group_removed
-from broker.groups.consumer.table import ConsumerGroupTable
+from broker.groups.directory import AnyGroup, GroupDirectory
 from broker.groups.metrics import GroupMetrics
 from broker.groups.offsets import OffsetStore
 from broker.groups.records import GroupEvent, GroupRecord, OffsetKey, group_removed, offset_removed
 from broker.groups.state import GroupState
-from broker.groups.table import GroupTable
+from broker.groups.streams.group import StreamsGroup
+from broker.groups.streams.records import streams_group_removed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeletableGroupResult
 from protocol.messages.offset_delete import (
@@ -26,19 +26,17 @@ class Deletions:
 
     def __init__(
         self,
-        groups: GroupTable,
-        consumer_groups: ConsumerGroupTable,
+        groups: GroupDirectory,
         offsets: OffsetStore,
         metrics: GroupMetrics,
     ) -> None:
         self._groups = groups
-        self._consumer_groups = consumer_groups
         self._offsets = offsets
         self._metrics = metrics
 
     def delete_group(self, group_id: str) -> CoordinatorResult[GroupEvent, DeletableGroupResult]:
         """Delete a group without members, with all its offsets."""
-        group = self._groups.get(group_id) or self._consumer_groups.get(group_id)
+        group = self._groups.find(group_id)
         if group is None or group.state is GroupState.DEAD:
             return CoordinatorResult(DeletableGroupResult(group_id, ErrorCode.GROUP_ID_NOT_FOUND))
         if not group.is_empty:
@@ -52,9 +50,8 @@ class Deletions:
 
         Raise KafkaError when the group has no offsets to delete.
         """
-        group: ClassicGroup | ConsumerGroup | None = self._consumer_groups.get(request.group_id)
-        if group is None:
-            group = self._groups.get_or_raise(request.group_id)
+        group = self._groups.find(request.group_id) or self._groups.classic.get_or_raise(request.group_id)
+        if isinstance(group, ClassicGroup):
             _check_offset_deletion(group)
         records: list[GroupRecord] = []
         topics = [self._delete_topic_offsets(group, topic, records) for topic in request.topics]
@@ -67,7 +64,7 @@ class Deletions:
         return CoordinatorResult(None, records, atomic=False)
 
     def _delete_topic_offsets(
-        self, group: ClassicGroup | ConsumerGroup, topic: OffsetDeleteRequestTopic, records: list[GroupRecord]
+        self, group: AnyGroup, topic: OffsetDeleteRequestTopic, records: list[GroupRecord]
     ) -> OffsetDeleteResponseTopic:
         is_read = group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
@@ -81,10 +78,12 @@ class Deletions:
         return self._offsets.get(key) is not None or self._offsets.is_pending(key)
 
 
-def tombstones_of(group: ClassicGroup | ConsumerGroup) -> list[GroupRecord]:
+def tombstones_of(group: AnyGroup) -> list[GroupRecord]:
     """Return the tombstones of a group without members; its offsets have others."""
     if isinstance(group, ClassicGroup):
         return [group_removed(group.group_id)]
+    if isinstance(group, StreamsGroup):
+        return streams_group_removed(group.group_id, group.members)
     return consumer_group_removed(
         group.group_id, group.members, group.regexes, has_partition_metadata=group.has_partition_metadata
     )

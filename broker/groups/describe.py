@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 from broker.groups.classic import ClassicGroup
 from broker.groups.consumer.describe import CONSUMER_GROUP_TYPE, listed
-from broker.groups.consumer.table import ConsumerGroupTable
+from broker.groups.directory import GroupDirectory
 from broker.groups.member import ClassicGroupMember
 from broker.groups.state import GroupState
-from broker.groups.table import GroupTable
+from broker.groups.streams.describe import STREAMS_GROUP_TYPE, listed_streams_group
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.messages.list_groups import ListedGroup
@@ -20,27 +20,25 @@ def reports_missing_groups(api_version: int) -> bool:
     return api_version >= 6
 
 
-def list_groups(
-    groups: GroupTable, consumer_groups: ConsumerGroupTable, states: Collection[str], types: Collection[str]
-) -> list[ListedGroup]:
+def list_groups(groups: GroupDirectory, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
     """Return the groups in one of the states and of one of the types, in any case; an empty filter accepts all."""
     wanted_states = {state.strip().lower() for state in states}
-    wanted_types = {each.lower() for each in types} or {CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE}
+    wanted_types = {each.lower() for each in types} or {CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, STREAMS_GROUP_TYPE}
     found: list[ListedGroup] = []
     if CLASSIC_GROUP_TYPE in wanted_types:
-        found.extend(map(_listed, groups))
+        found.extend(map(_listed, groups.classic))
     if CONSUMER_GROUP_TYPE in wanted_types:
-        found.extend(map(listed, consumer_groups))
+        found.extend(map(listed, groups.consumer))
+    if STREAMS_GROUP_TYPE in wanted_types:
+        found.extend(map(listed_streams_group, groups.streams))
     return [each for each in found if not wanted_states or each.group_state.lower() in wanted_states]
 
 
-def describe_group(
-    groups: GroupTable, consumer_groups: ConsumerGroupTable, group_id: str, api_version: int
-) -> DescribedGroup:
+def describe_group(groups: GroupDirectory, group_id: str, api_version: int) -> DescribedGroup:
     """Describe one classic group. Members' metadata and assignments are shown only in a Stable group."""
-    group = groups.get(group_id)
+    group = groups.classic.get(group_id)
     if group is None:
-        is_other = group_id in consumer_groups
+        is_other = groups.modern(group_id) is not None
         return _missing(group_id, api_version, "is not a classic group" if is_other else "not found")
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(

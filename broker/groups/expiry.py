@@ -7,7 +7,7 @@ waits for it. The time from which the retention counts depends on the group:
 |---|---|
 | Empty, with a protocol type | the group has been empty for the retention time |
 | "consumer" and Stable, subscriptions known | it was committed that long ago |
-| without protocol type (offsets only), or consumer group | it was committed that long ago |
+| without protocol type (offsets only), consumer or streams group | it was committed that long ago |
 | any other | never |
 
 An old client may have set an expiry time with its commit, which then applies instead. No offset with an open
@@ -22,15 +22,13 @@ from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import CoordinatorClock
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import GroupConfig
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.table import ConsumerGroupTable
 from broker.groups.deletion import tombstones_of
+from broker.groups.directory import AnyGroup, GroupDirectory
 from broker.groups.metrics import GroupMetrics
 from broker.groups.offsets import OffsetStore
 from broker.groups.rebalance import Outcome
 from broker.groups.records import CommittedOffset, GroupRecord, OffsetKey, offset_removed
 from broker.groups.state import GroupState
-from broker.groups.table import GroupTable
 from broker.groups.timers import ExpiryDue, GroupTimers
 
 _GROUPS_PER_SLICE = 50  # with a few offsets each, a slice takes well below a millisecond
@@ -43,8 +41,7 @@ class OffsetExpiry:
 
     def __init__(
         self,
-        groups: GroupTable,
-        consumer_groups: ConsumerGroupTable,
+        groups: GroupDirectory,
         offsets: OffsetStore,
         timers: GroupTimers,
         config: GroupConfig,
@@ -52,7 +49,6 @@ class OffsetExpiry:
         clock: CoordinatorClock,
     ) -> None:
         self._groups = groups
-        self._consumer_groups = consumer_groups
         self._offsets = offsets
         self._timers = timers
         self._config = config
@@ -65,11 +61,11 @@ class OffsetExpiry:
 
     def run(self, due: ExpiryDue) -> Outcome:
         """Check one slice of groups. First schedule the next one, so that an error does not end the checks."""
-        group_ids = (*self._groups.ids(), *self._consumer_groups.ids()) if due.is_new_round else due.remaining
+        group_ids = tuple(self._groups.ids()) if due.is_new_round else due.remaining
         self._schedule_rest(group_ids[_GROUPS_PER_SLICE:])
         records: list[GroupRecord] = []
         for group_id in group_ids[:_GROUPS_PER_SLICE]:
-            group = self._groups.get(group_id) or self._consumer_groups.get(group_id)
+            group = self._groups.find(group_id)
             if group is not None:
                 self._expire(group, records)
         return CoordinatorResult(None, records, atomic=False)
@@ -80,7 +76,7 @@ class OffsetExpiry:
         else:
             self.start()
 
-    def _expire(self, group: ClassicGroup | ConsumerGroup, records: list[GroupRecord]) -> None:
+    def _expire(self, group: AnyGroup, records: list[GroupRecord]) -> None:
         had_offsets = self._offsets.has_offsets(group.group_id)
         expired = self._expired_keys(group) if had_offsets else []
         if had_offsets and not expired:
@@ -95,7 +91,7 @@ class OffsetExpiry:
         stored = sum(len(partitions) for partitions in self._offsets.of_group(group_id).values())
         return stored == len(expired) and not self._offsets.has_open_transaction(group_id)
 
-    def _expired_keys(self, group: ClassicGroup | ConsumerGroup) -> list[OffsetKey]:
+    def _expired_keys(self, group: AnyGroup) -> list[OffsetKey]:
         base = _base_of(group)
         if base is None:
             return []
@@ -116,9 +112,9 @@ class OffsetExpiry:
         return now_ms - base(value) >= self._config.offsets_retention_ms
 
 
-def _base_of(group: ClassicGroup | ConsumerGroup) -> _Base | None:
+def _base_of(group: AnyGroup) -> _Base | None:
     """Return the time from which the retention counts for an offset of the group; None when none expires."""
-    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
+    if not isinstance(group, ClassicGroup) or group.protocol_type is None:
         return _commit_time
     if group.is_empty:
         since_ms = group.state_since_ms

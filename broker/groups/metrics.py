@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from broker.groups.consumer.group import ConsumerGroupState
 from broker.groups.state import GroupState
+from broker.groups.streams.group import StreamsGroupState
 
 
 @dataclass(slots=True)
@@ -22,6 +23,8 @@ class GroupMetrics:
     completed_rebalances: int = 0
     consumer_groups: Counter[ConsumerGroupState] = field(default_factory=Counter)
     consumer_group_rebalances: int = 0
+    streams_groups: Counter[StreamsGroupState] = field(default_factory=Counter)
+    streams_group_rebalances: int = 0
 
     def add(self, other: "GroupMetrics") -> None:
         """Add another shard's metrics to these."""
@@ -34,11 +37,22 @@ class GroupMetrics:
         self.completed_rebalances += other.completed_rebalances
         self.consumer_groups += other.consumer_groups
         self.consumer_group_rebalances += other.consumer_group_rebalances
+        self.streams_groups += other.streams_groups
+        self.streams_group_rebalances += other.streams_group_rebalances
 
     def groups_by_protocol(self) -> dict[str, int]:
         """Return the number of groups by Kafka's name of their protocol."""
-        return {"classic": sum(self.groups.values()), "consumer": self.consumer_groups.total()}
+        return {
+            "classic": sum(self.groups.values()),
+            "consumer": self.consumer_groups.total(),
+            "streams": self.streams_groups.total(),
+        }
 
     def consumer_groups_by_state(self) -> dict[str, int]:
         """Return the number of consumer groups in each state, by its name in Kafka's metrics."""
         return {state.value.lower(): self.consumer_groups[state] for state in ConsumerGroupState}
+
+    def streams_groups_by_state(self) -> dict[str, int]:
+        """Return the number of streams groups in each state, by its name in Kafka's metrics."""
+        names = {StreamsGroupState.NOT_READY: "not_ready"}
+        return {names.get(state, state.value.lower()): self.streams_groups[state] for state in StreamsGroupState}

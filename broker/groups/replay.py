@@ -8,38 +8,41 @@ tombstones and offsets are always replayed.
 from collections.abc import Iterable
 
 from broker.groups.classic import ClassicGroup
-from broker.groups.consumer.table import ConsumerGroupTable
+from broker.groups.directory import GroupDirectory
 from broker.groups.member import ClassicGroupMember, SupportedProtocol
 from broker.groups.offsets import OffsetStore
 from broker.groups.records import GroupEvent, GroupRemoved, GroupWritten, OffsetCommitted, OffsetRemoved
 from broker.groups.state import GroupState
-from broker.groups.table import GroupTable
+from broker.groups.streams.records import StreamsGroupEvent
 from protocol.messages.group_records import GroupMetadataValue, MemberMetadata
 
 
 class Replay:
     """Applies events to the group table and the offset store."""
 
-    def __init__(self, groups: GroupTable, consumer_groups: ConsumerGroupTable, offsets: OffsetStore) -> None:
+    def __init__(self, groups: GroupDirectory, offsets: OffsetStore) -> None:
         self._groups = groups
-        self._consumer_groups = consumer_groups
         self._offsets = offsets
 
     def apply(self, event: GroupEvent, offset: int, producer_id: int) -> None:
         """Apply an event that is in the log at `offset`."""
         match event:
             case OffsetCommitted(key, value):
-                if self._groups.get(key.group_id) is None and key.group_id not in self._consumer_groups:
-                    self._groups.put(ClassicGroup(key.group_id))  # a simple group, which has no record of its own
+                if self._groups.find(key.group_id) is None:
+                    self._groups.classic.put(
+                        ClassicGroup(key.group_id)
+                    )  # a simple group, which has no record of its own
                 self._offsets.replay_commit(key, value, offset, producer_id)
             case OffsetRemoved(key):
                 self._offsets.replay_removal(key)
             case GroupWritten(group_id, value):
-                self._groups.put(group_from_record(group_id, value))
+                self._groups.classic.put(group_from_record(group_id, value))
             case GroupRemoved(group_id):
-                self._groups.remove(group_id)
+                self._groups.classic.remove(group_id)
+            case _ if isinstance(event, StreamsGroupEvent):
+                self._groups.streams.replay(event)
             case _:
-                self._consumer_groups.replay(event)
+                self._groups.consumer.replay(event)
 
 
 def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:

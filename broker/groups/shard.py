@@ -17,6 +17,7 @@ from broker.groups.consumer.groups import ConsumerGroups
 from broker.groups.consumer.offsets import check_consumer_fetch
 from broker.groups.deletion import Deletions
 from broker.groups.describe import describe_group, list_groups
+from broker.groups.directory import GroupDirectory
 from broker.groups.expiry import OffsetExpiry
 from broker.groups.fetch import OffsetFetch
 from broker.groups.heartbeat import Heartbeat
@@ -28,6 +29,11 @@ from broker.groups.rebalance import NOTHING, Outcome, Rebalances
 from broker.groups.records import GroupEvent, decode_record
 from broker.groups.replay import Replay
 from broker.groups.state import Transition, can_rebalance
+from broker.groups.streams.environment import StreamsGroupEnvironment
+from broker.groups.streams.group import StreamsGroup
+from broker.groups.streams.groups import StreamsGroups
+from broker.groups.streams.offsets import check_streams_fetch
+from broker.groups.streams.timers import StreamsGroupCause
 from broker.groups.sync import SyncGroup, SyncReply
 from broker.groups.table import GroupTable
 from broker.groups.timers import (
@@ -56,7 +62,7 @@ from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffse
 class GroupShard:
     """The groups of one partition. `new_uuid` supplies the random part of member ids.
 
-    `consumer` holds the settings and look-ups of consumer groups; without it, they know no topics.
+    `consumer` and `streams` hold the settings and look-ups of these groups; without them, they know no topics.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class GroupShard:
         clock: CoordinatorClock,
         new_uuid: Callable[[], str],
         consumer: ConsumerGroupEnvironment | None = None,
+        streams: StreamsGroupEnvironment | None = None,
     ) -> None:
         self.metrics = GroupMetrics()
         self.groups = GroupTable(self.metrics)
@@ -76,23 +83,31 @@ class GroupShard:
         self._rebalances = Rebalances(self.groups, self._timers, config, clock)
         environment = consumer or ConsumerGroupEnvironment()
         self.consumer_groups = ConsumerGroups(
-            self.groups, environment, self._queue, clock, new_uuid, self._adopt_downgraded
+            self.groups,
+            environment,
+            self._queue,
+            clock,
+            new_uuid,
+            self._adopt_downgraded,
+            is_other=lambda group_id: group_id in self.streams_groups.table,
         )
-        consumer_groups = self.consumer_groups.table
-        self._replay = Replay(self.groups, consumer_groups, self.offsets)
+        self.streams_groups = StreamsGroups(
+            self.groups,
+            streams or StreamsGroupEnvironment(),
+            self._queue,
+            is_other=lambda group_id: group_id in self.consumer_groups.table,
+        )
+        self._all_groups = GroupDirectory(self.groups, self.consumer_groups.table, self.streams_groups.table)
+        self._replay = Replay(self._all_groups, self.offsets)
         self._join = JoinGroup(self.groups, self._rebalances, self._timers, config, clock, new_uuid)
         self._sync = SyncGroup(self.groups, self._rebalances, self._timers, self.metrics, clock)
         self._heartbeat = Heartbeat(self.groups, self._timers)
         self._leave = LeaveGroup(self.groups, self._rebalances, self._timers)
-        self._commit = OffsetCommit(self.groups, consumer_groups, self._timers, config, self.metrics, clock)
-        self._transactional_commit = TransactionalOffsetCommit(
-            self.groups, consumer_groups, config, self.metrics, clock
-        )
+        self._commit = OffsetCommit(self._all_groups, self._timers, config, self.metrics, clock)
+        self._transactional_commit = TransactionalOffsetCommit(self._all_groups, config, self.metrics, clock)
         self._fetch = OffsetFetch(self.offsets)
-        self._deletions = Deletions(self.groups, consumer_groups, self.offsets, self.metrics)
-        self._expiry = OffsetExpiry(
-            self.groups, consumer_groups, self.offsets, self._timers, config, self.metrics, clock
-        )
+        self._deletions = Deletions(self._all_groups, self.offsets, self.metrics)
+        self._expiry = OffsetExpiry(self._all_groups, self.offsets, self._timers, config, self.metrics, clock)
 
     # Interface of every shard.
 
@@ -121,6 +136,8 @@ class GroupShard:
                 return self._rebalances.on_sync_phase_over(group_id, generation)
             case ExpiryDue():
                 return self._expiry.run(cause)
+            case _ if isinstance(cause, StreamsGroupCause):
+                return self.streams_groups.on_timer(cause)
             case _:
                 return self.consumer_groups.on_timer(cause)
 
@@ -128,6 +145,7 @@ class GroupShard:
         """Give every member a new session, and shrink groups that exceed a size limit set meanwhile."""
         self._expiry.start()
         self.consumer_groups.on_loaded()
+        self.streams_groups.on_loaded()
         for group in self.groups:
             for member in group.members.values():
                 self._timers.renew_session(group, member)
@@ -145,12 +163,18 @@ class GroupShard:
     # Requests.
 
     def join_group(self, attempt: JoinAttempt) -> Outcome:
-        group = self.consumer_groups.table.get(attempt.group_id)
+        group = self._all_groups.modern(attempt.group_id)
         if group is None or (group.is_empty and attempt.member_id):
             return self._join.run(attempt)
-        if not group.is_empty:
-            return self.consumer_groups.classic_requests.join(group, attempt)
-        tombstones = self.consumer_groups.give_way(group)
+        if isinstance(group, StreamsGroup):
+            if not group.is_empty:
+                attempt.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+                return NOTHING
+            tombstones = self.streams_groups.give_way(group)
+        else:
+            if not group.is_empty:
+                return self.consumer_groups.classic_requests.join(group, attempt)
+            tombstones = self.consumer_groups.give_way(group)
         outcome = self._join.run(attempt)
         return replace(outcome, records=[*tombstones, *outcome.records], replayed=False)
 
@@ -188,9 +212,11 @@ class GroupShard:
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, require_stable: bool
     ) -> CoordinatorResult[GroupEvent, OffsetFetchResponseGroup]:
-        consumer_group = self.consumer_groups.table.get(request.group_id)
-        if consumer_group is not None:
-            check_consumer_fetch(consumer_group, request.member_id, request.member_epoch)
+        group = self._all_groups.modern(request.group_id)
+        if isinstance(group, StreamsGroup):
+            check_streams_fetch(group, request.member_id, request.member_epoch)
+        elif group is not None:
+            check_consumer_fetch(group, request.member_id, request.member_epoch)
         return CoordinatorResult(self._fetch.run(request, require_stable))
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[GroupEvent, OffsetDeleteResponse]:
@@ -202,10 +228,10 @@ class GroupShard:
     def list_groups(
         self, states: Collection[str], types: Collection[str]
     ) -> CoordinatorResult[GroupEvent, list[ListedGroup]]:
-        return CoordinatorResult(list_groups(self.groups, self.consumer_groups.table, states, types))
+        return CoordinatorResult(list_groups(self._all_groups, states, types))
 
     def describe_group(self, group_id: str, api_version: int) -> CoordinatorResult[GroupEvent, DescribedGroup]:
-        return CoordinatorResult(describe_group(self.groups, self.consumer_groups.table, group_id, api_version))
+        return CoordinatorResult(describe_group(self._all_groups, group_id, api_version))
 
     def on_topics_deleted(self, topics: set[str]) -> Outcome:
         return self._deletions.on_topics_deleted(topics)

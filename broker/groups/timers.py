@@ -7,6 +7,7 @@ from broker.groups.classic import ClassicGroup
 from broker.groups.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from broker.groups.consumer.timers import ConsumerGroupCause
 from broker.groups.member import ClassicGroupMember
+from broker.groups.streams.timers import StreamsGroupCause
 
 
 class SessionExpired(NamedTuple):
@@ -44,7 +45,15 @@ class ExpiryDue(NamedTuple):
     is_new_round: bool = True
 
 
-GroupCause = SessionExpired | InitialDelayOver | JoinPhaseOver | SyncPhaseOver | ExpiryDue | ConsumerGroupCause
+GroupCause = (
+    SessionExpired
+    | InitialDelayOver
+    | JoinPhaseOver
+    | SyncPhaseOver
+    | ExpiryDue
+    | ConsumerGroupCause
+    | StreamsGroupCause
+)
 
 _EXPIRY_KEY = "expiry"
 

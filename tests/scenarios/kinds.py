@@ -9,6 +9,7 @@ from tests.scenarios.isr.scenario import IsrScenario
 from tests.scenarios.quorum.scenario import QuorumScenario
 from tests.scenarios.remote_log.scenario import RemoteLogScenario
 from tests.scenarios.replication.scenario import ReplicationScenario
+from tests.scenarios.streams_groups.scenario import StreamsGroupScenario
 from tests.scenarios.tiered.scenario import TieredScenario
 from tests.scenarios.transcript import Scenario, transcripts
 
@@ -21,6 +22,7 @@ KINDS: Mapping[str, Callable[[], Scenario]] = {
     "quorum": QuorumScenario,
     "remote_log": RemoteLogScenario,
     "replication": ReplicationScenario,
+    "streams_groups": StreamsGroupScenario,
     "tiered": TieredScenario,
 }
 

@@ -34,7 +34,10 @@ _log = getLogger(__name__)
 
 
 class ConsumerGroups:
-    """Serves consumer groups beside the classic groups of the same shard. `adopt`: see `Departures`."""
+    """Serves consumer groups beside the other groups of the same shard. `adopt`: see `Departures`.
+
+    `is_other` tells whether a group id is that of a group of the other types, except classic ones.
+    """
 
     def __init__(
         self,
@@ -44,10 +47,12 @@ class ConsumerGroups:
         clock: CoordinatorClock,
         new_uuid: Callable[[], str],
         adopt: Callable[[str, bool], CoordinatorResult[Any, None]],
+        is_other: Callable[[str], bool],
     ) -> None:
         self.table = ConsumerGroupTable(classic_groups)
         self._classic_groups = classic_groups
         self._environment = environment
+        self._is_other = is_other
         timers = ConsumerGroupTimers(queue)
         self._regexes = RegexSubscriptions(self.table, environment, clock)
         self._departures = Departures(self.table, environment, timers, clock, adopt)
@@ -77,7 +82,7 @@ class ConsumerGroups:
         if group is not None:
             return self._heartbeat.run(group, request, caller)
         classic = self._classic_groups.get(request.group_id)
-        if request.member_epoch != JOIN_EPOCH:
+        if request.member_epoch != JOIN_EPOCH or self._is_other(request.group_id):
             self.table.get_or_raise(request.group_id)
         if classic is not None and not classic.is_empty:
             return self._upgrade(classic, request, caller)

@@ -27,8 +27,7 @@ from broker.groups.consumer.member import (
     ReconciliationState,
 )
 from broker.groups.member import SupportedProtocol
-from protocol.compiler import decode, encode_bytes
-from protocol.errors import DecodeError
+from broker.groups.record_format import decode_key, decode_value, group_record
 from protocol.messages.group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -48,9 +47,6 @@ from protocol.messages.group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-
-_VERSION: Final = 0  # of all keys and values
-_HEADER_BYTES: Final = 2
 
 
 class ConsumerGroupEpochWritten(NamedTuple):
@@ -154,7 +150,7 @@ def epoch_written(group_id: str, epoch: int, metadata_hash: int) -> ConsumerGrou
     """Return the record of a new group epoch."""
     value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
     event = ConsumerGroupEpochWritten(group_id, epoch, metadata_hash)
-    return _record(ConsumerGroupMetadataKey(group_id=group_id), value, event)
+    return group_record(ConsumerGroupMetadataKey(group_id=group_id), value, event)
 
 
 def member_written(group_id: str, member: ConsumerGroupMember) -> ConsumerGroupRecord:
@@ -175,7 +171,7 @@ def member_written(group_id: str, member: ConsumerGroupMember) -> ConsumerGroupR
             classic.session_timeout_ms, [ClassicProtocol(each.name, each.metadata) for each in classic.protocols]
         ),
     )
-    return _record(
+    return group_record(
         ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         value,
         ConsumerMemberWritten(group_id, member),
@@ -186,13 +182,13 @@ def target_epoch_written(group_id: str, epoch: int) -> ConsumerGroupRecord:
     """Return the record that completes a target assignment."""
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
     key = ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
-    return _record(key, value, TargetEpochWritten(group_id, epoch))
+    return group_record(key, value, TargetEpochWritten(group_id, epoch))
 
 
 def target_written(group_id: str, member_id: str, target: Assignment) -> ConsumerGroupRecord:
     """Return the record of a member's target assignment."""
     topics = [ConsumerGroupTargetAssignmentMemberValueTopicPartition(*each) for each in in_order(target)]
-    return _record(
+    return group_record(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics),
         TargetWritten(group_id, member_id, target),
@@ -208,7 +204,7 @@ def current_written(group_id: str, member_id: str, assignment: MemberAssignment)
         assigned_partitions=_partition_lists(assignment.assigned),
         partitions_pending_revocation=_partition_lists(assignment.revoking),
     )
-    return _record(
+    return group_record(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
         value,
         CurrentAssignmentWritten(group_id, member_id, assignment),
@@ -221,22 +217,24 @@ def regex_resolved(group_id: str, regex: str, resolved: ResolvedRegex) -> Consum
         topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.resolved_ms
     )
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
-    return _record(key, value, RegexResolved(group_id, regex, resolved))
+    return group_record(key, value, RegexResolved(group_id, regex, resolved))
 
 
 def regex_removed(group_id: str, regex: str) -> ConsumerGroupRecord:
     """Return the tombstone of a regular expression, which no member has any more."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
-    return _record(key, None, RegexRemoved(group_id, regex))
+    return group_record(key, None, RegexRemoved(group_id, regex))
 
 
 def member_removed(group_id: str, member_id: str) -> list[ConsumerGroupRecord]:
     """Return the tombstones of a member: current assignment, target assignment, member."""
     names = {"group_id": group_id, "member_id": member_id}
     return [
-        _record(ConsumerGroupCurrentMemberAssignmentKey(**names), None, CurrentAssignmentRemoved(group_id, member_id)),
-        _record(ConsumerGroupTargetAssignmentMemberKey(**names), None, TargetRemoved(group_id, member_id)),
-        _record(ConsumerGroupMemberMetadataKey(**names), None, ConsumerMemberRemoved(group_id, member_id)),
+        group_record(
+            ConsumerGroupCurrentMemberAssignmentKey(**names), None, CurrentAssignmentRemoved(group_id, member_id)
+        ),
+        group_record(ConsumerGroupTargetAssignmentMemberKey(**names), None, TargetRemoved(group_id, member_id)),
+        group_record(ConsumerGroupMemberMetadataKey(**names), None, ConsumerMemberRemoved(group_id, member_id)),
     ]
 
 
@@ -247,14 +245,14 @@ def group_removed(
     members = [member_removed(group_id, member_id) for member_id in member_ids]
     tombstones = [current for current, _, _ in members] + [target for _, target, _ in members]
     tombstones.append(
-        _record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None, TargetEpochRemoved(group_id))
+        group_record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None, TargetEpochRemoved(group_id))
     )
     tombstones += [member for _, _, member in members]
     tombstones += [regex_removed(group_id, regex) for regex in regexes]
     if has_partition_metadata:
         event = PartitionMetadataSeen(group_id, exists=False)
-        tombstones.append(_record(ConsumerGroupPartitionMetadataKey(group_id=group_id), None, event))
-    tombstones.append(_record(ConsumerGroupMetadataKey(group_id=group_id), None, ConsumerGroupRemoved(group_id)))
+        tombstones.append(group_record(ConsumerGroupPartitionMetadataKey(group_id=group_id), None, event))
+    tombstones.append(group_record(ConsumerGroupMetadataKey(group_id=group_id), None, ConsumerGroupRemoved(group_id)))
     return tombstones
 
 
@@ -268,22 +266,22 @@ def decode_consumer_record(record_type: int, key: bytes, value: bytes | None) ->
 
 
 def _decode_epoch(key: bytes, value: bytes | None) -> ConsumerGroupEvent:
-    group_id = _key(ConsumerGroupMetadataKey, key).group_id
+    group_id = decode_key(ConsumerGroupMetadataKey, key).group_id
     if value is None:
         return ConsumerGroupRemoved(group_id)
-    stored = _value(ConsumerGroupMetadataValue, value)
+    stored = decode_value(ConsumerGroupMetadataValue, value)
     return ConsumerGroupEpochWritten(group_id, stored.epoch, stored.metadata_hash)
 
 
 def _decode_partition_metadata(key: bytes, value: bytes | None) -> ConsumerGroupEvent:
-    return PartitionMetadataSeen(_key(ConsumerGroupPartitionMetadataKey, key).group_id, value is not None)
+    return PartitionMetadataSeen(decode_key(ConsumerGroupPartitionMetadataKey, key).group_id, value is not None)
 
 
 def _decode_member(key: bytes, value: bytes | None) -> ConsumerGroupEvent:
-    named = _key(ConsumerGroupMemberMetadataKey, key)
+    named = decode_key(ConsumerGroupMemberMetadataKey, key)
     if value is None:
         return ConsumerMemberRemoved(named.group_id, named.member_id)
-    stored = _value(ConsumerGroupMemberMetadataValue, value)
+    stored = decode_value(ConsumerGroupMemberMetadataValue, value)
     classic = stored.classic_member_metadata
     member = ConsumerGroupMember(
         member_id=named.member_id,
@@ -306,25 +304,27 @@ def _decode_member(key: bytes, value: bytes | None) -> ConsumerGroupEvent:
 
 
 def _decode_target_epoch(key: bytes, value: bytes | None) -> ConsumerGroupEvent:
-    group_id = _key(ConsumerGroupTargetAssignmentMetadataKey, key).group_id
+    group_id = decode_key(ConsumerGroupTargetAssignmentMetadataKey, key).group_id
     if value is None:
         return TargetEpochRemoved(group_id)
-    return TargetEpochWritten(group_id, _value(ConsumerGroupTargetAssignmentMetadataValue, value).assignment_epoch)
+    return TargetEpochWritten(
+        group_id, decode_value(ConsumerGroupTargetAssignmentMetadataValue, value).assignment_epoch
+    )
 
 
 def _decode_target(key: bytes, value: bytes | None) -> ConsumerGroupEvent:
-    named = _key(ConsumerGroupTargetAssignmentMemberKey, key)
+    named = decode_key(ConsumerGroupTargetAssignmentMemberKey, key)
     if value is None:
         return TargetRemoved(named.group_id, named.member_id)
-    stored = _value(ConsumerGroupTargetAssignmentMemberValue, value)
+    stored = decode_value(ConsumerGroupTargetAssignmentMemberValue, value)
     return TargetWritten(named.group_id, named.member_id, assignment_of(stored.topic_partitions))
 
 
 def _decode_current(key: bytes, value: bytes | None) -> ConsumerGroupEvent:
-    named = _key(ConsumerGroupCurrentMemberAssignmentKey, key)
+    named = decode_key(ConsumerGroupCurrentMemberAssignmentKey, key)
     if value is None:
         return CurrentAssignmentRemoved(named.group_id, named.member_id)
-    stored = _value(ConsumerGroupCurrentMemberAssignmentValue, value)
+    stored = decode_value(ConsumerGroupCurrentMemberAssignmentValue, value)
     assignment = MemberAssignment(
         stored.member_epoch,
         stored.previous_member_epoch,
@@ -336,10 +336,10 @@ def _decode_current(key: bytes, value: bytes | None) -> ConsumerGroupEvent:
 
 
 def _decode_regex(key: bytes, value: bytes | None) -> ConsumerGroupEvent:
-    named = _key(ConsumerGroupRegularExpressionKey, key)
+    named = decode_key(ConsumerGroupRegularExpressionKey, key)
     if value is None:
         return RegexRemoved(named.group_id, named.regular_expression)
-    stored = _value(ConsumerGroupRegularExpressionValue, value)
+    stored = decode_value(ConsumerGroupRegularExpressionValue, value)
     resolved = ResolvedRegex(frozenset(stored.topics), stored.version, stored.timestamp)
     return RegexResolved(named.group_id, named.regular_expression, resolved)
 
@@ -360,22 +360,3 @@ def _partition_lists(assignment: Assignment) -> list[ConsumerGroupCurrentMemberA
         ConsumerGroupCurrentMemberAssignmentValueTopicPartitions(topic_id, partitions, [])
         for topic_id, partitions in in_order(assignment)
     ]
-
-
-def _record(key: Any, value: Any, event: ConsumerGroupEvent) -> ConsumerGroupRecord:
-    encoded_key = key.API_KEY.to_bytes(_HEADER_BYTES, "big") + encode_bytes(key, _VERSION)
-    encoded = None if value is None else _VERSION.to_bytes(_HEADER_BYTES, "big") + encode_bytes(value, _VERSION)
-    return CoordinatorRecord(encoded_key, encoded, event)
-
-
-def _key(message_class: Any, key: bytes) -> Any:
-    return decode(message_class, key, _VERSION, _HEADER_BYTES)[0]
-
-
-def _value(message_class: Any, value: bytes) -> Any:
-    if len(value) < _HEADER_BYTES:
-        raise DecodeError(f"a coordinator record of {len(value)} bytes has no version")
-    version = int.from_bytes(value[:_HEADER_BYTES], "big", signed=True)
-    if version != _VERSION:
-        raise DecodeError(f"unknown version {version} of {message_class.__name__}")
-    return decode(message_class, value, version, _HEADER_BYTES)[0]

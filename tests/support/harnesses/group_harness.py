@@ -18,6 +18,7 @@ from broker.groups.config import GroupConfig
 from broker.groups.consumer.environment import ConsumerGroupEnvironment
 from broker.groups.shard import GroupShard
 from broker.groups.state import GroupState
+from broker.groups.streams.environment import StreamsGroupEnvironment
 from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode, KafkaError
@@ -115,8 +116,10 @@ class GroupHarness:
         config: GroupConfig | None = None,
         log: MemoryShardLog | None = None,
         consumer: ConsumerGroupEnvironment | None = None,
+        streams: StreamsGroupEnvironment | None = None,
     ) -> None:
         self.environment = consumer or ConsumerGroupEnvironment()
+        self.streams_environment = streams or StreamsGroupEnvironment()
         self.config = config or GroupConfig(group_coordinator_append_linger_ms=0)
         self.loop = ManualLoop()
         self.clock = LoopClock(self.loop)
@@ -367,7 +370,7 @@ class GroupHarness:
 
     def replayed_shard(self) -> GroupShard:
         """Return another shard with the log's contents and no soft state."""
-        shard = GroupShard(self.config, self.clock, self._new_id, self.environment)
+        shard = GroupShard(self.config, self.clock, self._new_id, self.environment, self.streams_environment)
         for batch in self.log.batches:
             if batch.committed is not None:
                 shard.replay_end_transaction(batch.producer_id, batch.committed)
