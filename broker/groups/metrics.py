@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from broker.groups.consumer.group import ConsumerGroupState
+from broker.groups.share.group import ShareGroupState
 from broker.groups.state import GroupState
 from broker.groups.streams.group import StreamsGroupState
 
@@ -25,6 +26,8 @@ class GroupMetrics:
     consumer_group_rebalances: int = 0
     streams_groups: Counter[StreamsGroupState] = field(default_factory=Counter)
     streams_group_rebalances: int = 0
+    share_groups: Counter[ShareGroupState] = field(default_factory=Counter)
+    share_group_rebalances: int = 0
 
     def add(self, other: "GroupMetrics") -> None:
         """Add another shard's metrics to these."""
@@ -39,6 +42,8 @@ class GroupMetrics:
         self.consumer_group_rebalances += other.consumer_group_rebalances
         self.streams_groups += other.streams_groups
         self.streams_group_rebalances += other.streams_group_rebalances
+        self.share_groups += other.share_groups
+        self.share_group_rebalances += other.share_group_rebalances
 
     def groups_by_protocol(self) -> dict[str, int]:
         """Return the number of groups by Kafka's name of their protocol."""

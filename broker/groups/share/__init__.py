@@ -1,0 +1,1 @@
+"""Share groups (KIP-932): members share partitions, whose states the share coordinator keeps."""
