@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos tiered compose spark-cluster franz-go fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose spark-cluster franz-go fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,9 @@ sim: $(BIN)/.installed-test  ## simulate quorums, brokers, tiers and clusters on
 
 chaos: $(BIN)/.installed-test  ## kill, pause and partition three brokers under load, and check every record (MINUTES=10, ARGS=...)
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(ARGS)
+
+exactly-once: $(BIN)/.installed-test  ## copy a topic in transactions while brokers, coordinators and clients are killed (RECORDS=1000000, ARGS=...)
+	$(BIN)/python -m tests.exactly_once --records $(or $(RECORDS),1000000) $(ARGS)
 
 tiered: $(BIN)/.installed-test  ## tier gigabytes to a real S3 server that fails and vanishes, and read all back (GB=2, ARGS=...; Go, Java)
 	$(BIN)/python -m tests.tiered_show --gigabytes $(or $(GB),2) $(ARGS)
