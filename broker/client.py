@@ -447,6 +447,11 @@ class Client:
 
     def coordinator(self, key: str, kind: int = GROUP_COORDINATOR, purpose: str = "") -> Connection:
         """Connect to the coordinator of a group or transactional id. Raises KafkaError if FindCoordinator fails."""
+        return self.node(self.coordinator_id(key, kind), purpose)
+
+    def coordinator_id(self, key: str, kind: int = GROUP_COORDINATOR) -> int:
+        """Return the node id of the coordinator. Raises KafkaError if FindCoordinator fails."""
+        subject = f"group {key!r}" if kind == GROUP_COORDINATOR else f"transactional id {key!r}"
         request = FindCoordinatorRequest(key_type=kind)
         if self.any().version_of(ApiKey.FIND_COORDINATOR) >= 4:
             request.coordinator_keys = [key]
@@ -455,13 +460,13 @@ class Client:
         response = self.call(request, FindCoordinatorResponse)
         if response.coordinators:
             found = response.coordinators[0]
-            raise_for(found.error_code, f"group {key!r}", found.error_message)
+            raise_for(found.error_code, subject, found.error_message)
             node_id, endpoint = found.node_id, Endpoint(found.host, found.port)
         else:
-            raise_for(response.error_code, f"group {key!r}", response.error_message)
+            raise_for(response.error_code, subject, response.error_message)
             node_id, endpoint = response.node_id, Endpoint(response.host, response.port)
         self._endpoints.setdefault(node_id, endpoint)
-        return self.node(node_id, purpose)
+        return node_id
 
     def retrying(self, attempt: Callable[[], T], also: frozenset[ErrorCode] = frozenset()) -> T:
         """Return the result of `attempt`; retry after lost connections and transient errors until the API timeout.

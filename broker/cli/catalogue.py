@@ -30,6 +30,7 @@ COMMANDS: dict[str, Command] = {
         "metadata_shell", "metadata_shell", "Browse the metadata of a cluster as a tree of files."
     ),
     "log-dirs": Command("log_dirs", "log_dirs", "Show log directories and the sizes of their partitions."),
+    "transactions": Command("transactions", "transactions", "List, describe and abort transactions."),
     "delete-records": Command("delete_records", "delete_records", "Delete the oldest records of partitions."),
     "remote": Command("remote", "remote", "Describe, verify, clean up or recover remote storage."),
     "broker-api-versions": Command("broker_api_versions", "broker_api_versions", "Show which APIs each broker serves."),
@@ -40,7 +41,6 @@ COMMANDS: dict[str, Command] = {
 
 NOT_IMPLEMENTED: dict[str, str] = {
     "acls": "Access control lists",
-    "transactions": "Transactions",
     "perf-producer": "The producer benchmark",
     "perf-consumer": "The consumer benchmark",
 }

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from tests.support.kafka.apache_kafka import run_tool, unavailable_reason
-from tests.support.processes.ottla_node import OttlaNode
+from tests.support.processes.ottla_node import OttlaNode, run_ottla
 
 pytestmark = pytest.mark.interop
 
@@ -27,6 +28,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
@@ -83,6 +85,21 @@ def test_offset_record_log_dir_and_version_tools(node: OttlaNode, tmp_path: Path
     directories = run_tool("org.apache.kafka.tools.LogDirsCommand", *at(node), "--describe", "--topic-list", "cut")
     assert '"cut-0"' in directories
     assert "Produce(0): 0 to 13" in run_tool("org.apache.kafka.tools.BrokerApiVersionsCommand", *at(node))
+
+
+def test_transaction_tool_prints_what_ottla_prints(node: OttlaNode) -> None:
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "open"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce("lines", "first", partition=1)
+    producer.flush()
+    for command in (("list",), ("describe-producers", "--topic", "lines", "--partition", "1")):
+        ours = run_ottla("transactions", *at(node), *command).stdout
+        assert ours == run_tool(TRANSACTIONS, *at(node), *command)
+        assert len(ours.splitlines()) == 2
+    run_ottla("transactions", *at(node), "forceTerminateTransaction", "--transactionalId", "open")
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(60)
 
 
 def test_dump_tool_reads_segments_and_indexes(node: OttlaNode) -> None:

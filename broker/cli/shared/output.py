@@ -25,6 +25,16 @@ def print_columns(headings: Sequence[str], rows: Iterable[Sequence[object]], for
         click.echo(" ".join(cell.format(str(value)) for cell, value in zip(formats, row, strict=True)))
 
 
+def print_tabbed(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows below headings in Kafka's other form: cells padded to the widest of their column, each with a tab."""
+    if is_terminal():
+        _print_table(headings, rows)
+        return
+    widths = [width_of((row[index] for row in rows), len(heading)) for index, heading in enumerate(headings)]
+    for row in (headings, *rows):
+        click.echo("".join(f"{value!s:<{width}}\t" for value, width in zip(row, widths, strict=True)))
+
+
 def _print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     from rich.console import Console
     from rich.table import Table

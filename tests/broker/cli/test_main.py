@@ -80,7 +80,7 @@ def test_every_command_that_prints_data_has_json() -> None:
     }
     run_nodes, change_something = {"start", "cluster"}, {"storage format", "features upgrade", "features downgrade"}
     change_something |= {"features disable", "metadata-quorum add-controller", "metadata-quorum remove-controller"}
-    change_something |= {"remote create-bucket"}
+    change_something |= {"remote create-bucket", "transactions abort", "transactions forceTerminateTransaction"}
     assert without == run_nodes | change_something
 
 
