@@ -31,6 +31,8 @@ def list_groups(groups: GroupDirectory, states: Collection[str], types: Collecti
         found.extend(map(listed, groups.consumer))
     if STREAMS_GROUP_TYPE in wanted_types:
         found.extend(map(listed_streams_group, groups.streams))
+    if "not_ready" in wanted_states:  # Kafka's own filter knows the state of streams groups by this name only
+        wanted_states.add("notready")
     return [each for each in found if not wanted_states or each.group_state.lower() in wanted_states]
 
 

@@ -97,17 +97,17 @@ class GroupShard:
             self._queue,
             is_other=lambda group_id: group_id in self.consumer_groups.table,
         )
-        self._all_groups = GroupDirectory(self.groups, self.consumer_groups.table, self.streams_groups.table)
-        self._replay = Replay(self._all_groups, self.offsets)
+        self.all_groups = GroupDirectory(self.groups, self.consumer_groups.table, self.streams_groups.table)
+        self._replay = Replay(self.all_groups, self.offsets)
         self._join = JoinGroup(self.groups, self._rebalances, self._timers, config, clock, new_uuid)
         self._sync = SyncGroup(self.groups, self._rebalances, self._timers, self.metrics, clock)
         self._heartbeat = Heartbeat(self.groups, self._timers)
         self._leave = LeaveGroup(self.groups, self._rebalances, self._timers)
-        self._commit = OffsetCommit(self._all_groups, self._timers, config, self.metrics, clock)
-        self._transactional_commit = TransactionalOffsetCommit(self._all_groups, config, self.metrics, clock)
+        self._commit = OffsetCommit(self.all_groups, self._timers, config, self.metrics, clock)
+        self._transactional_commit = TransactionalOffsetCommit(self.all_groups, config, self.metrics, clock)
         self._fetch = OffsetFetch(self.offsets)
-        self._deletions = Deletions(self._all_groups, self.offsets, self.metrics)
-        self._expiry = OffsetExpiry(self._all_groups, self.offsets, self._timers, config, self.metrics, clock)
+        self._deletions = Deletions(self.all_groups, self.offsets, self.metrics)
+        self._expiry = OffsetExpiry(self.all_groups, self.offsets, self._timers, config, self.metrics, clock)
 
     # Interface of every shard.
 
@@ -163,7 +163,7 @@ class GroupShard:
     # Requests.
 
     def join_group(self, attempt: JoinAttempt) -> Outcome:
-        group = self._all_groups.modern(attempt.group_id)
+        group = self.all_groups.modern(attempt.group_id)
         if group is None or (group.is_empty and attempt.member_id):
             return self._join.run(attempt)
         if isinstance(group, StreamsGroup):
@@ -212,7 +212,7 @@ class GroupShard:
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, require_stable: bool
     ) -> CoordinatorResult[GroupEvent, OffsetFetchResponseGroup]:
-        group = self._all_groups.modern(request.group_id)
+        group = self.all_groups.modern(request.group_id)
         if isinstance(group, StreamsGroup):
             check_streams_fetch(group, request.member_id, request.member_epoch)
         elif group is not None:
@@ -228,10 +228,10 @@ class GroupShard:
     def list_groups(
         self, states: Collection[str], types: Collection[str]
     ) -> CoordinatorResult[GroupEvent, list[ListedGroup]]:
-        return CoordinatorResult(list_groups(self._all_groups, states, types))
+        return CoordinatorResult(list_groups(self.all_groups, states, types))
 
     def describe_group(self, group_id: str, api_version: int) -> CoordinatorResult[GroupEvent, DescribedGroup]:
-        return CoordinatorResult(describe_group(self._all_groups, group_id, api_version))
+        return CoordinatorResult(describe_group(self.all_groups, group_id, api_version))
 
     def on_topics_deleted(self, topics: set[str]) -> Outcome:
         return self._deletions.on_topics_deleted(topics)

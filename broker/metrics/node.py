@@ -100,6 +100,8 @@ def group_families(
     groups_by_protocol: Callable[[], Mapping[str, int]],
     consumer_groups_by_state: Callable[[], Mapping[str, int]],
     consumer_group_rebalance_count: Number,
+    streams_groups_by_state: Callable[[], Mapping[str, int]],
+    streams_group_rebalance_count: Number,
     offset_count: Number,
 ) -> list[Family]:
     """Return the metrics of the groups that this node coordinates (GroupMetadataManager, group-coordinator-metrics)."""
@@ -116,6 +118,17 @@ def group_families(
             consumer_groups_by_state,
         ),
         counter(f"{coordinator}consumer_group_rebalance_count", rebalances, consumer_group_rebalance_count),
+        _labelled(
+            f"{coordinator}streams_group_count",
+            "Streams groups of this broker by state",
+            "state",
+            streams_groups_by_state,
+        ),
+        counter(
+            f"{coordinator}streams_group_rebalance_count",
+            "Group epochs of streams groups since their partitions were loaded",
+            streams_group_rebalance_count,
+        ),
     ]
 
 

@@ -17,6 +17,7 @@ from broker.node.consumer_groups import consumer_group_environment, serves_consu
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
 from broker.node.share_state import build_share_coordinator
+from broker.node.streams_groups import serves_streams_groups, streams_group_environment
 from broker.node.transactions import build_transactions
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
@@ -31,6 +32,7 @@ from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.share_coordinator import ShareCoordinator
+from broker.runtime.coordinators.streams_group_coordinator import StreamsGroupCoordinator
 from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier, VerifierSettings
 from broker.runtime.loop.runtime import Runtime
@@ -278,12 +280,13 @@ def _build_groups(
 ) -> GroupCoordinator:
     group_config = _group_config(config)
     environment = consumer_group_environment(config, lambda: metadata.image)
+    streams = streams_group_environment(config, lambda: metadata.image)
     partition_count = _partition_count(config, metadata)
     codec = Codec(config.offsets_topic_compression_codec)
     shards = ShardRuntime[GroupShard](
         runtime,
         GROUP_METADATA_TOPIC,
-        lambda: GroupShard(group_config, runtime.clock, lambda: str(uuid.uuid4()), environment),
+        lambda: GroupShard(group_config, runtime.clock, lambda: str(uuid.uuid4()), environment, streams),
         lambda partition: PartitionLog(partitions.hosted(GROUP_METADATA_TOPIC, partition), runtime.io, codec),
         WriteLimits(group_config.group_coordinator_append_linger_ms, group_config.offsets_commit_timeout_ms),
         ShardLoader(runtime.clock, config.offsets_load_buffer_size),
@@ -303,6 +306,7 @@ def _build_groups(
         runtime.loop,
         OffsetTransactions(GROUP_METADATA_TOPIC, partitions, verifier, runtime.clock),
         consumer_groups,
+        StreamsGroupCoordinator(shards, partition_count, lambda: serves_streams_groups(config, metadata.image)),
     )
 
 

@@ -55,6 +55,8 @@ def node_families(
             groups_by_protocol=lambda: data.groups.metrics().groups_by_protocol(),
             consumer_groups_by_state=lambda: data.groups.metrics().consumer_groups_by_state(),
             consumer_group_rebalance_count=lambda: data.groups.metrics().consumer_group_rebalances,
+            streams_groups_by_state=lambda: data.groups.metrics().streams_groups_by_state(),
+            streams_group_rebalance_count=lambda: data.groups.metrics().streams_group_rebalances,
             offset_count=lambda: data.groups.metrics().offsets,
         ),
         lag.family(),

@@ -17,6 +17,7 @@ from broker.api.api_versions import ApiVersionsHandler
 from broker.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from broker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler, SnapshotCutter
+from broker.api.create_topics import CreateTopicsHandler
 from broker.api.delete_groups import DeleteGroupsHandler
 from broker.api.delete_records import DeleteRecordsHandler
 from broker.api.delete_share_group_state import DeleteShareGroupStateHandler
@@ -63,9 +64,12 @@ from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.controller_routes import forwarded_routes
 from broker.api.serving.creation_wait import CreatedPartitionsWait, CreationWaitHandler
 from broker.api.serving.forwarding import BrokerStep, RequestForwarder, broker_rows
+from broker.api.serving.internal_topics import InternalTopicCreation
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Route, route
+from broker.api.streams_group_describe import StreamsGroupDescribeHandler
+from broker.api.streams_group_heartbeat import StreamsGroupHeartbeatHandler
 from broker.api.sync_group import SyncGroupHandler
 from broker.api.txn_offset_commit import TxnOffsetCommitHandler
 from broker.api.update_features import KraftVersionUpgrade
@@ -247,6 +251,9 @@ def _group_routes(s: BrokerServices) -> tuple[Route, ...]:
         },
         s.create_internal_topic,
     )
+    creation = InternalTopicCreation(
+        s.forwarder, CreateTopicsHandler(s.controller), s.runtime, lambda: s.config().request_timeout_ms
+    )
     offset_commit = OffsetCommitHandler(groups, s.image, s.metadata_topic)
     offset_fetch = OffsetFetchHandler(groups, s.image, s.metadata_topic)
     offset_delete = OffsetDeleteHandler(groups, s.image, s.metadata_topic)
@@ -276,6 +283,16 @@ def _group_routes(s: BrokerServices) -> tuple[Route, ...]:
         route(
             ApiKey.CONSUMER_GROUP_DESCRIBE,
             ConsumerGroupDescribeHandler(groups.consumer_groups),
+            needs.DESCRIBE_GROUP & needs.DESCRIBE_TOPIC,
+        ),
+        route(
+            ApiKey.STREAMS_GROUP_HEARTBEAT,
+            StreamsGroupHeartbeatHandler(groups.streams_groups, creation),
+            needs.READ_GROUP & needs.DESCRIBE_TOPIC,
+        ),
+        route(
+            ApiKey.STREAMS_GROUP_DESCRIBE,
+            StreamsGroupDescribeHandler(groups.streams_groups),
             needs.DESCRIBE_GROUP & needs.DESCRIBE_TOPIC,
         ),
     )

@@ -29,14 +29,13 @@ GROUP_CONFIG_KEYS: tuple[ConfigKey, ...] = (
         "Time without a heartbeat after which a member of this share group is removed.",
         rule=at_least(1), honoured=False),
     ConfigKey("streams.heartbeat.interval.ms", INT, "5000",
-        "Heartbeat interval given to members of this streams group.", rule=at_least(1), honoured=False),
+        "Heartbeat interval given to members of this streams group.", rule=at_least(1)),
     ConfigKey("streams.initial.rebalance.delay.ms", INT, "3000",
-        "Time this streams group waits for more members before its first assignment.", rule=at_least(0),
-        honoured=False),
+        "Time this streams group waits for more members before its first assignment.", rule=at_least(0)),
     ConfigKey("streams.num.standby.replicas", INT, "0",
-        "Standby copies of each task of this streams group.", rule=at_least(0), honoured=False),
+        "Standby copies of each task of this streams group.", rule=at_least(0)),
     ConfigKey("streams.session.timeout.ms", INT, "45000",
         "Time without a heartbeat after which a member of this streams group is removed.",
-        rule=at_least(1), honoured=False),
+        rule=at_least(1)),
 )
 # fmt: on

@@ -35,7 +35,7 @@ class StreamsGroupTable:
         """Return the group. Raise KafkaError GROUP_ID_NOT_FOUND; `is_other`: the id is that of another type."""
         group = self._groups.get(group_id)
         if group is None:
-            text = f"Group {group_id} is not a streams group." if is_other else f"Streams group {group_id} not found."
+            text = f"Group {group_id} {'is not a streams group' if is_other else 'not found'}."
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         return group
 

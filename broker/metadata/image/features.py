@@ -21,6 +21,7 @@ from protocol.messages.metadata_records import FeatureLevelRecord
 KRAFT_VERSION: Final = "kraft.version"
 GROUP_VERSION: Final = "group.version"
 SHARE_VERSION: Final = "share.version"
+STREAMS_VERSION: Final = "streams.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
@@ -42,6 +43,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     KRAFT_VERSION: VersionRange(0, 1),
     METADATA_VERSION: VersionRange(MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
     SHARE_VERSION: VersionRange(0, 1),
+    STREAMS_VERSION: VersionRange(0, 1),
     TRANSACTION_VERSION: VersionRange(0, 2),
 }
 
@@ -50,6 +52,7 @@ _DEFAULT_LEVELS: Final[Mapping[str, tuple[MetadataVersion, int]]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: (MetadataVersion.IV_4_1_0, 1),
     GROUP_VERSION: (MetadataVersion.IV_4_0_0, 1),
     SHARE_VERSION: (MetadataVersion.IV_4_2_0, 1),
+    STREAMS_VERSION: (MetadataVersion.IV_4_2_1, 1),
     TRANSACTION_VERSION: (MetadataVersion.IV_4_0_0, 2),
 }
 

@@ -26,6 +26,7 @@ from broker.runtime.coordinators.led_shards import follow_leadership, load_hoste
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.shard_log import ProducerTransaction
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
+from broker.runtime.coordinators.streams_group_coordinator import StreamsGroupCoordinator
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.transaction_marker import WritableMarker
@@ -75,8 +76,10 @@ class GroupCoordinator:
         loop: Loop,
         transactions: OffsetTransactions,
         consumer_groups: ConsumerGroupCoordinator,
+        streams_groups: StreamsGroupCoordinator,
     ) -> None:
         self.consumer_groups = consumer_groups
+        self.streams_groups = streams_groups
         self._runtime = runtime
         self._config = config
         self.partition_count = partition_count
@@ -132,7 +135,7 @@ class GroupCoordinator:
         if not group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            lingers = not self._is_consumer_group(self._partition_of(group_id), group_id)
+            lingers = not self._is_modern_group(self._partition_of(group_id), group_id)
             return await self._execute(group_id, lambda shard: shard.leave_group(group_id, leavers), lingers=lingers)
         except KafkaError as error:
             return LeaveGroupResponse(error_code=response_error(error.code))
@@ -227,6 +230,7 @@ class GroupCoordinator:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply changes of leadership and deletions of topics. Call after the partitions have changed their roles."""
         self.consumer_groups.on_metadata(delta, image)
+        self.streams_groups.on_metadata(delta)
         follow_leadership(self._runtime, GROUP_METADATA_TOPIC, self._broker_id, delta)
         topics = delta.topics
         if topics is None:
@@ -242,6 +246,7 @@ class GroupCoordinator:
         total = GroupMetrics()
         for shard in self._runtime.shards():
             shard.consumer_groups.count(shard.metrics)
+            shard.streams_groups.count(shard.metrics)
             total.add(shard.metrics)
         return total
 
@@ -264,12 +269,12 @@ class GroupCoordinator:
 
     def _post(self, group_id: str, command: Command[GroupShard, None]) -> None:
         partition = self._partition_of(group_id)
-        self._runtime.post(partition, command, lingers=not self._is_consumer_group(partition, group_id))
+        self._runtime.post(partition, command, lingers=not self._is_modern_group(partition, group_id))
 
-    def _is_consumer_group(self, partition: int, group_id: str) -> bool:
+    def _is_modern_group(self, partition: int, group_id: str) -> bool:
         """Whether the members of the group are replayed state, so that their commands must see all others."""
         shard = self._runtime.shard(partition)
-        return shard is not None and group_id in shard.consumer_groups.table
+        return shard is not None and shard.all_groups.modern(group_id) is not None
 
     async def _execute(self, group_id: str, command: Command[GroupShard, R], *, lingers: bool = False) -> R:
         return await _settled(self._runtime.execute(self._partition_of(group_id), command, lingers=lingers))

@@ -63,6 +63,7 @@ def test_finalized_features_have_the_offset_as_epoch() -> None:
         "kraft.version": (1, 1),
         "metadata.version": (29, 29),
         "share.version": (1, 1),
+        "streams.version": (1, 1),
         "transaction.version": (2, 2),
     }
     assert response.finalized_features_epoch == IMAGE.offset
@@ -76,6 +77,7 @@ def test_feature_with_minimum_0_is_left_out_before_version_4() -> None:
         "kraft.version",
         "metadata.version",
         "share.version",
+        "streams.version",
         "transaction.version",
     }
 

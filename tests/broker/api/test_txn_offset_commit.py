@@ -19,6 +19,7 @@ from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
+from broker.runtime.coordinators.streams_group_coordinator import StreamsGroupCoordinator
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode
 from protocol.ids import BrokerId, LeaderEpoch
@@ -74,8 +75,9 @@ class GroupNode:
         consumers = ConsumerGroupCoordinator(
             plane.runtime, self.shards, lambda: 1, lambda: plane.image, is_enabled=lambda: True
         )
+        streams = StreamsGroupCoordinator(self.shards, lambda: 1, lambda: True)
         self.groups = GroupCoordinator(
-            self.shards, config, lambda: 1, BrokerId(BROKER_ID), plane.loop, transactions, consumers
+            self.shards, config, lambda: 1, BrokerId(BROKER_ID), plane.loop, transactions, consumers, streams
         )
         self.shards.elect(0, LeaderEpoch(0))
         asyncio._set_running_loop(plane.loop._as_asyncio)  # the queue of the loader asks for it

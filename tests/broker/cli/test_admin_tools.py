@@ -100,6 +100,7 @@ class TestFeatures:
             "group.version=1",
             "kraft.version=1",
             "share.version=0",
+            "streams.version=0",
             "transaction.version=2",
         ]
         wanted = ["--feature", "eligible.leader.replicas.version=1", "--feature", "metadata.version=25"]

@@ -36,8 +36,6 @@ TOPIC: Final = 2
 BROKER: Final = 4
 MIN_ISR: Final = "min.insync.replicas"
 UNCLEAN: Final = "unclean.leader.election.enable"
-# Features that Apache Kafka finalizes in a new cluster and Ottla does not know.
-KAFKAS_FEATURES: Final = {"share.version": (0, 1), "streams.version": (0, 1)}
 
 
 class Step(NamedTuple):
@@ -68,7 +66,7 @@ def directories(broker: int) -> list[Uuid]:
 
 def registration(broker: int) -> Step:
     def ask(side: Side) -> BrokerRegistrationRequest:
-        features = dict(sorted({**SUPPORTED_FEATURES, **KAFKAS_FEATURES}.items()))
+        features = dict(sorted(SUPPORTED_FEATURES.items()))
         return BrokerRegistrationRequest(
             broker_id=broker,
             cluster_id=side.cluster_id,

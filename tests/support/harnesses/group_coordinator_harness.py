@@ -9,6 +9,7 @@ from broker.clock import SystemClock
 from broker.groups.config import GroupConfig
 from broker.groups.consumer.environment import ConsumerGroupEnvironment
 from broker.groups.shard import GroupShard
+from broker.groups.streams.environment import StreamsGroupEnvironment, StreamsGroupSettings
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.net.request import ConnectionInfo, Request
@@ -19,6 +20,7 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
+from broker.runtime.coordinators.streams_group_coordinator import StreamsGroupCoordinator
 from protocol.headers import RequestHeader
 from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.metadata_records import (
@@ -61,13 +63,18 @@ class GroupCoordinatorHarness:
         self.logs = [MemoryShardLog() for _ in range(PARTITIONS)]
         self.image = EMPTY_IMAGE
         self._ids = iter(range(1, 1_000))
-        self._runtime = make_runtime(loop, clock=clock)
+        self._runtime = self.process = make_runtime(loop, clock=clock)
         self.serves_consumer_groups = True
+        self.serves_streams_groups = True
         environment = ConsumerGroupEnvironment(topics=lambda: ImageTopics(self.image))
+        streams = StreamsGroupEnvironment(
+            topics=lambda: ImageTopics(self.image),
+            settings=lambda _: StreamsGroupSettings(initial_rebalance_delay_ms=0),
+        )
         self.runtime = ShardRuntime[GroupShard](
             self._runtime,
             GROUP_METADATA_TOPIC,
-            lambda: GroupShard(config, clock, lambda: str(next(self._ids)), environment),
+            lambda: GroupShard(config, clock, lambda: str(next(self._ids)), environment, streams),
             self.logs.__getitem__,
             WriteLimits(linger_ms, config.offsets_commit_timeout_ms),
             ShardLoader(clock, 1 << 20),
@@ -87,6 +94,7 @@ class GroupCoordinatorHarness:
             loop,
             cast(OffsetTransactions, None),  # see tests/broker/api/test_txn_offset_commit.py
             consumer_groups,
+            StreamsGroupCoordinator(self.runtime, lambda: PARTITIONS, lambda: self.serves_streams_groups),
         )
         self.register_broker(BROKER_ID)
         self.create_topics(t=2, u=2)

@@ -38,7 +38,6 @@ NOT_IMPLEMENTED: Final = {
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     },
-    "streams groups": {ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE},
 }
 """APIs of Kafka that no listener serves, by feature."""
 

@@ -110,6 +110,7 @@ class TestActivation:
             "group.version": 1,
             "metadata.version": 29,
             "share.version": 1,
+            "streams.version": 1,
             "transaction.version": 2,
         }
         assert dict(loader.image.configs.cluster_default()) == {"min.insync.replicas": "1"}

@@ -122,7 +122,7 @@ def test_every_section_starts_a_new_batch() -> None:
 def test_section_batches_hold_1024_records() -> None:
     image = image_with(topics={"t": 2 * RECORDS_PER_BATCH})
     counts = [header.record_count for header in headers(written(image))]
-    assert counts == [1, 5, 1, RECORDS_PER_BATCH, RECORDS_PER_BATCH, 1, 1]
+    assert counts == [1, 6, 1, RECORDS_PER_BATCH, RECORDS_PER_BATCH, 1, 1]
 
 
 def test_batches_stay_below_8_mib() -> None:
