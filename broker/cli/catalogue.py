@@ -20,6 +20,9 @@ COMMANDS: dict[str, Command] = {
     "consumer-groups": Command(
         "consumer_groups", "consumer_groups", "Describe groups, reset and delete their offsets."
     ),
+    "streams-groups": Command(
+        "streams_groups", "streams_groups", "Describe Kafka Streams groups, reset and delete their offsets."
+    ),
     "metadata-quorum": Command(
         "metadata_quorum", "metadata_quorum", "Describe the metadata quorum, change its voters, create a snapshot."
     ),

@@ -1,18 +1,19 @@
 """`ottla consumer-groups`: Kafka's kafka-consumer-groups. The work is done in `broker/cli/groups`."""
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import click
 
-from broker.cli.groups.offset_reset import (
-    ResetError,
-    ResetSpecification,
-    ResetStrategy,
-    parse_datetime_ms,
-    parse_duration_ms,
+from broker.cli.groups.choices import (
+    ANY,
+    DRY_RUN_WARNING,
+    ChosenGroups,
+    check_choice,
+    chosen_states,
+    delete_groups,
+    reset_specification,
 )
+from broker.cli.groups.offset_reset import ResetError, ResetSpecification, ResetStrategy
 from broker.cli.groups.offsets import delete_offsets, reset_offsets
 from broker.cli.groups.report import Detail, describe_members, describe_offsets, describe_states, print_list
 from broker.cli.groups.view import GroupDescription, describe_group, list_groups
@@ -21,23 +22,6 @@ from broker.cli.shared.options import client_options, forbid, json_option, one_a
 from broker.cli.shared.output import print_json
 from broker.cli.shared.session import session
 from broker.client import Client
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-
-DRY_RUN_WARNING = "WARN: No action will be performed as the --execute option is missing."
-ANY = "*"
-"""The value of --state and --type when they are given without one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """The groups that an action applies to."""
-
-    names: tuple[str, ...]
-    all_groups: bool
-
-    def resolve(self, client: Client) -> list[str]:
-        return sorted(group.group_id for group in list_groups(client)) if self.all_groups else list(self.names)
 
 
 @click.command("consumer-groups", short_help="Describe groups, reset and delete their offsets.")
@@ -122,8 +106,8 @@ def consumer_groups(
         "delete-offsets": delete_offsets,
     }
     action = one_action(flags)
-    chosen = _Groups(groups, all_groups)
-    _check(action, chosen, offsets or members or state is not None)
+    chosen = ChosenGroups(groups, all_groups, list_groups)
+    check_choice(action, chosen, has_details=offsets or members or state is not None)
     if action != "reset-offsets":
         forbid({"execute": execute, "export": export, "dry-run": dry_run, "from-file": from_file}, "--reset-offsets")
     work: Callable[[Client], None]
@@ -138,7 +122,7 @@ def consumer_groups(
         case "delete-offsets":
             work = _deleting_offsets(chosen, topics)
         case _:
-            specification = _specification(
+            specification = reset_specification(
                 {
                     ResetStrategy.TO_OFFSET: to_offset,
                     ResetStrategy.TO_EARLIEST: to_earliest or None,
@@ -159,39 +143,18 @@ def consumer_groups(
             raise CommandFailed(str(error)) from error
 
 
-def _check(action: str, groups: _Groups, details: bool) -> None:
-    if groups.names and groups.all_groups:
-        raise click.UsageError("--group and --all-groups exclude each other.")
-    if action != "list" and not (groups.names or groups.all_groups):
-        raise click.UsageError(f"--{action} needs --group or --all-groups.")
-    if action == "list" and (groups.names or groups.all_groups):
-        raise click.UsageError("--list does not accept --group.")
-    if action not in ("list", "describe") and details:
-        raise click.UsageError("--offsets, --members and --state require --describe.")
-
-
 def _listing(state: str | None, type_: str | None, as_json: bool) -> Callable[[Client], None]:
-    states = [] if state in (None, ANY) else [_state_name(part) for part in (state or "").split(",")]
+    states = chosen_states(state, _STATES)
     types = [] if type_ in (None, ANY) else [part.strip().capitalize() for part in (type_ or "").split(",")]
     return lambda client: print_list(
         list_groups(client, states, types), with_type=type_ is not None, with_state=state is not None, as_json=as_json
     )
 
 
-_STATES = {
-    name.lower(): name
-    for name in ("Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling")
-}
+_STATES = ("Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling")
 
 
-def _state_name(text: str) -> str:
-    name = _STATES.get(text.strip().lower())
-    if name is None:
-        raise click.UsageError(f"--state {text.strip()}: use one of {', '.join(_STATES.values())}.")
-    return name
-
-
-def _describing(groups: _Groups, detail: Detail, verbose: bool, as_json: bool) -> Callable[[Client], None]:
+def _describing(groups: ChosenGroups, detail: Detail, verbose: bool, as_json: bool) -> Callable[[Client], None]:
     def describe(client: Client) -> None:
         described: list[GroupDescription] = [describe_group(client, name) for name in groups.resolve(client)]
         for group in described:
@@ -205,59 +168,18 @@ def _describing(groups: _Groups, detail: Detail, verbose: bool, as_json: bool) -
     return describe
 
 
-def _deleting(groups: _Groups) -> Callable[[Client], None]:
-    def delete(client: Client) -> None:
-        deleted, failed = [], []
-        for name in groups.resolve(client):
-            response = client.coordinator(name).call(DeleteGroupsRequest(groups_names=[name]), DeleteGroupsResponse)
-            code = ErrorCode(response.results[0].error_code)
-            if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
-                raise KafkaError(code)
-            if code:
-                failed.append(f"Group '{name}' could not be deleted due to: {code.message}")
-            else:
-                deleted.append(name)
-        names = ", ".join(f"'{name}'" for name in deleted)
-        if failed:
-            if deleted:
-                click.echo(f"These consumer groups were deleted successfully: {names}")
-            raise CommandFailed(
-                "Deletion of some consumer groups failed:\n" + "\n".join(f"* {text}" for text in failed)
-            )
-        click.echo(f"Deletion of requested consumer groups ({names}) was successful.")
-
-    return delete
+def _deleting(groups: ChosenGroups) -> Callable[[Client], None]:
+    return lambda client: delete_groups(client, groups.resolve(client), "consumer")
 
 
-def _deleting_offsets(groups: _Groups, topics: tuple[str, ...]) -> Callable[[Client], None]:
+def _deleting_offsets(groups: ChosenGroups, topics: tuple[str, ...]) -> Callable[[Client], None]:
     if len(groups.names) != 1 or not topics:
         raise click.UsageError("--delete-offsets needs one --group and at least one --topic.")
     return lambda client: delete_offsets(client, groups.names[0], topics)
 
 
-def _specification(
-    given: dict[ResetStrategy, int | str | bool | None], to_datetime: str | None, by_duration: str | None
-) -> ResetSpecification:
-    """Return the reset specification. Raises UsageError for none or several."""
-    chosen = [(strategy, value) for strategy, value in given.items() if value is not None]
-    try:
-        if to_datetime is not None:
-            chosen.append((ResetStrategy.BY_TIME, parse_datetime_ms(to_datetime)))
-        if by_duration is not None:
-            chosen.append((ResetStrategy.BY_TIME, int(time.time() * 1000) - parse_duration_ms(by_duration)))
-    except ResetError as error:
-        raise click.UsageError(str(error)) from error
-    if len(chosen) != 1:
-        raise click.UsageError(
-            "--reset-offsets needs exactly one of --to-offset, --to-earliest, --to-latest, --to-current,"
-            " --to-datetime, --by-duration, --shift-by and --from-file."
-        )
-    strategy, value = chosen[0]
-    return ResetSpecification(strategy, value if isinstance(value, int) and not isinstance(value, bool) else 0)
-
-
 def _resetting(
-    groups: _Groups,
+    groups: ChosenGroups,
     specification: ResetSpecification,
     topics: tuple[str, ...],
     all_topics: bool,

@@ -1,6 +1,6 @@
 """--reset-offsets and --delete-offsets: requests to the brokers and output; `offset_reset` has the rules."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -41,14 +41,15 @@ def reset_offsets(
     execute: bool,
     export: bool,
     as_json: bool,
+    state_of: Callable[[Client, str], str] = lambda client, group: describe_group(client, group).state,
 ) -> None:
     """Compute the new offsets of `groups`, commit them if `execute`, and print them.
 
-    `topics` are scopes such as "t" or "t:0,1"; None selects every topic with a committed offset. Raises ResetError or
-    KafkaError.
+    `topics` are scopes such as "t" or "t:0,1"; None selects every topic with a committed offset. `state_of` returns the
+    state of a group. Raises ResetError or KafkaError.
     """
     for group in groups:
-        _require_inactive(client, group)
+        _require_inactive(client, group, state_of)
     if file is None:
         plan = {group: _planned(client, group, specification, topics) for group in groups}
     else:
@@ -64,9 +65,9 @@ def reset_offsets(
         _print(plan)
 
 
-def _require_inactive(client: Client, group: str) -> None:
+def _require_inactive(client: Client, group: str, state_of: Callable[[Client, str], str]) -> None:
     try:
-        state = describe_group(client, group).state
+        state = state_of(client, group)
     except KafkaError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise

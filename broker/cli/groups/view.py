@@ -48,21 +48,31 @@ class GroupDescription:
 
 def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
     """List consumer groups, and groups without a protocol type, of all brokers. Raises KafkaError."""
+    return [each for each in listed_groups(client, states, types) if each.protocol_type in ("", CONSUMER_PROTOCOL)]
+
+
+def listed_groups(client: Client, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
+    """List the groups in one of the states and of one of the types, of all brokers. Raises KafkaError."""
     groups: dict[str, ListedGroup] = {}
     for broker in client.metadata([]).brokers:
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
         response = client.node(broker.node_id).call(request, ListGroupsResponse)
         raise_for(response.error_code, "groups")
-        groups |= {g.group_id: g for g in response.groups if g.protocol_type in ("", CONSUMER_PROTOCOL)}
+        groups |= {group.group_id: group for group in response.groups}
     return list(groups.values())
 
 
 def describe_group(client: Client, group_id: str) -> GroupDescription:
     """Describe a group and its members. Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
+    connection, coordinator = coordinator_of(client, group_id)
+    return _modern(connection, group_id, coordinator) or _classic(connection, group_id, coordinator)
+
+
+def coordinator_of(client: Client, group_id: str) -> tuple[Connection, tuple[int, str, int]]:
+    """Return a connection to the group's coordinator, and its node id, host and port. Raises KafkaError."""
     connection = client.coordinator(group_id)
     node = next((b for b in client.metadata([]).brokers if (b.host, b.port) == connection.endpoint), None)
-    coordinator = (-1 if node is None else node.node_id, connection.endpoint.host, connection.endpoint.port)
-    return _modern(connection, group_id, coordinator) or _classic(connection, group_id, coordinator)
+    return connection, (-1 if node is None else node.node_id, connection.endpoint.host, connection.endpoint.port)
 
 
 def _modern(connection: Connection, group_id: str, coordinator: tuple[int, str, int]) -> GroupDescription | None:

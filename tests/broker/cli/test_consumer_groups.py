@@ -53,6 +53,7 @@ class Groups:
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
+        self.group_id = "g"
         self.state = "Empty"
         self.members: list[DescribedGroupMember] = []
         self.modern: modern.DescribedGroup | None = None
@@ -97,7 +98,7 @@ class Groups:
         return modern.ConsumerGroupDescribeResponse(groups=[missing])
 
     def fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        found = self.committed if (request.group_id or request.groups[0].group_id) == "g" else {}
+        found = self.committed if (request.group_id or request.groups[0].group_id) == self.group_id else {}
         if not request.groups:
             rows = [OffsetFetchResponseTopic(t, [OffsetFetchResponsePartition(p, o)]) for (t, p), o in found.items()]
             return OffsetFetchResponse(topics=rows)

@@ -1,0 +1,101 @@
+"""Options that the commands of groups share: the choice of groups, of an offset reset, and the deletion of groups."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import click
+
+from broker.cli.groups.offset_reset import (
+    ResetError,
+    ResetSpecification,
+    ResetStrategy,
+    parse_datetime_ms,
+    parse_duration_ms,
+)
+from broker.cli.shared.failure import CommandFailed
+from broker.client import Client
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.messages.list_groups import ListedGroup
+
+DRY_RUN_WARNING = "WARN: No action will be performed as the --execute option is missing."
+ANY = "*"
+"""The value of --state and --type when they are given without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenGroups:
+    """The groups that an action applies to; `listed` lists all of the command's type."""
+
+    names: tuple[str, ...]
+    all_groups: bool
+    listed: Callable[[Client], Sequence[ListedGroup]]
+
+    def resolve(self, client: Client) -> list[str]:
+        return sorted(group.group_id for group in self.listed(client)) if self.all_groups else list(self.names)
+
+
+def check_choice(action: str, groups: ChosenGroups, *, has_details: bool) -> None:
+    """Raise UsageError for options that do not fit the action."""
+    if groups.names and groups.all_groups:
+        raise click.UsageError("--group and --all-groups exclude each other.")
+    if action != "list" and not (groups.names or groups.all_groups):
+        raise click.UsageError(f"--{action} needs --group or --all-groups.")
+    if action == "list" and (groups.names or groups.all_groups):
+        raise click.UsageError("--list does not accept --group.")
+    if action not in ("list", "describe") and has_details:
+        raise click.UsageError("--offsets, --members and --state require --describe.")
+
+
+def chosen_states(text: str | None, known: Sequence[str]) -> list[str]:
+    """Return the names of the states in --state; none of them means all. Raises UsageError for an unknown one."""
+    if text in (None, ANY):
+        return []
+    names = {name.lower(): name for name in known}
+    parts = [part.strip() for part in (text or "").split(",")]
+    for part in parts:
+        if part.lower() not in names:
+            raise click.UsageError(f"--state {part}: use one of {', '.join(known)}.")
+    return [names[part.lower()] for part in parts]
+
+
+def reset_specification(
+    given: dict[ResetStrategy, int | str | bool | None], to_datetime: str | None, by_duration: str | None
+) -> ResetSpecification:
+    """Return the reset specification. Raises UsageError for none or several."""
+    chosen = [(strategy, value) for strategy, value in given.items() if value is not None]
+    try:
+        if to_datetime is not None:
+            chosen.append((ResetStrategy.BY_TIME, parse_datetime_ms(to_datetime)))
+        if by_duration is not None:
+            chosen.append((ResetStrategy.BY_TIME, int(time.time() * 1000) - parse_duration_ms(by_duration)))
+    except ResetError as error:
+        raise click.UsageError(str(error)) from error
+    if len(chosen) != 1:
+        raise click.UsageError(
+            "--reset-offsets needs exactly one of --to-offset, --to-earliest, --to-latest, --to-current,"
+            " --to-datetime, --by-duration, --shift-by and --from-file."
+        )
+    strategy, value = chosen[0]
+    return ResetSpecification(strategy, value if isinstance(value, int) and not isinstance(value, bool) else 0)
+
+
+def delete_groups(client: Client, names: Sequence[str], kind: str) -> None:
+    """Delete groups without members, and print the outcome. Raises CommandFailed if a deletion failed."""
+    deleted, failed = [], []
+    for name in names:
+        response = client.coordinator(name).call(DeleteGroupsRequest(groups_names=[name]), DeleteGroupsResponse)
+        code = ErrorCode(response.results[0].error_code)
+        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+            raise KafkaError(code)
+        if code:
+            failed.append(f"Group '{name}' could not be deleted due to: {code.message}")
+        else:
+            deleted.append(name)
+    quoted = ", ".join(f"'{name}'" for name in deleted)
+    if failed:
+        if deleted:
+            click.echo(f"These {kind} groups were deleted successfully: {quoted}")
+        raise CommandFailed(f"Deletion of some {kind} groups failed:\n" + "\n".join(f"* {text}" for text in failed))
+    click.echo(f"Deletion of requested {kind} groups ({quoted}) was successful.")
