@@ -35,6 +35,9 @@ RUN useradd --create-home --uid 1000 appuser \
             streams-groups topics transactions; do \
         printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool.sh"; \
     done \
+    && for tool in consumer-perf producer-perf; do \
+        printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool-test.sh"; \
+    done \
     && chmod 0755 /etc/kafka/docker/run /opt/kafka/bin/*.sh \
     && chown -R appuser:appuser /etc/kafka/secrets /mnt/shared/config /var/lib/kafka
 ENV PATH=/opt/ottla/bin:$PATH PYTHONUNBUFFERED=1

@@ -40,11 +40,13 @@ COMMANDS: dict[str, Command] = {
     "dump-log": Command("dump_log", "dump_log", "Print the content of log, index and snapshot files."),
     "console-producer": Command("console_producer", "console_producer", "Send lines from standard input."),
     "console-consumer": Command("console_consumer", "console_consumer", "Print records to standard output."),
+    "producer-perf": Command(
+        "producer_perf", "producer_perf", "Measure the throughput and the latencies of a producer."
+    ),
+    "consumer-perf": Command("consumer_perf", "consumer_perf", "Measure the throughput of a consumer."),
 }
 
 NOT_IMPLEMENTED: dict[str, str] = {
     "acls": "Access control lists",
-    "perf-producer": "The producer benchmark",
-    "perf-consumer": "The consumer benchmark",
 }
 """Planned commands, with the missing part of each."""

@@ -14,32 +14,16 @@ from types import FrameType
 import click
 
 from broker.cli.console import remote_metadata
-from broker.cli.console.fetcher import READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord, Fetcher, FetchSettings
+from broker.cli.console.fetcher import ISOLATION, ConsumerRecord, Fetcher, FetchSettings
 from broker.cli.console.formatting import JsonWriter, LineWriter, RecordWriter
-from broker.cli.console.membership import GroupMembership, MemberSettings
-from broker.cli.console.properties import gather, is_true, number
-from broker.cli.shared.cluster_view import topic_pattern
+from broker.cli.console.properties import gather, number
+from broker.cli.console.readers import AssignedReader, GroupReader, Subscription, member_settings, no_records
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import EARLIEST, LATEST
 from broker.cli.shared.options import DEFAULT_BOOTSTRAP
 from broker.cli.shared.session import session
-from broker.client import Client
-from protocol.errors import ErrorCode
-from storage.directories.checkpoints import TopicPartition
 
 STANDARD_FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter")
-ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
-NEW_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-
-
-@dataclass(frozen=True, slots=True)
-class _Subscription:
-    """The partitions to read and their start. `partition` None: all; `start` applies where no offset is committed."""
-
-    topic: str | None
-    include: str | None
-    partition: int | None
-    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +131,15 @@ def console_consumer(
         max_bytes=number(consumer, "fetch.max.bytes", 50 << 20),
         partition_max_bytes=number(consumer, "max.partition.fetch.bytes", 1 << 20),
     )
-    subscription = _Subscription(topic, include, partition, start)
+    subscription = Subscription(topic, include, partition, start)
     limits = _Limits(max_messages, timeout_ms)
     try:
         with _interruptible(), session(bootstrap_server, None, {"client.id": "console-consumer"} | consumer) as client:
             fetcher = Fetcher(client, settings)
             reader = (
-                _AssignedConsumer(client, fetcher, subscription)
+                AssignedReader(client, fetcher, subscription)
                 if group is None
-                else _GroupConsumer(client, fetcher, subscription, _member_settings(group, consumer), consumer)
+                else GroupReader(client, fetcher, subscription, member_settings(group, consumer), consumer)
             )
             _consume(reader, fetcher, printer, limits)
     finally:
@@ -211,16 +195,6 @@ def _is_silent(formatter: str) -> bool:
     return formatter.rpartition(".")[2] == "NoOpMessageFormatter"
 
 
-def _member_settings(group: str, consumer: dict[str, str]) -> MemberSettings:
-    return MemberSettings(
-        group=group,
-        instance_id=consumer.get("group.instance.id"),
-        session_timeout_ms=number(consumer, "session.timeout.ms", 45_000),
-        rebalance_timeout_ms=number(consumer, "max.poll.interval.ms", 300_000),
-        heartbeat_interval_ms=number(consumer, "heartbeat.interval.ms", 3_000),
-    )
-
-
 class _Printer:
     """Printer of records to standard output, with a count."""
 
@@ -249,95 +223,13 @@ class _Printer:
         click.echo(f"Processed a total of {self.count} messages", err=True)
 
 
-class _AssignedConsumer:
-    """Reader of whole topics, or of one partition, without a group."""
-
-    def __init__(self, client: Client, fetcher: Fetcher, subscription: _Subscription) -> None:
-        partitions = _partitions(client, subscription)
-        fetcher.assign(dict.fromkeys(partitions, subscription.start))
-
-    def keep_alive(self) -> None:
-        """Do nothing: a reader without a group has no heartbeats."""
-
-    def close(self) -> None:
-        """Do nothing: a reader without a group holds no assignment."""
-
-
-class _GroupConsumer:
-    """Reader of a group member's assignment. Commits by interval, before a rebalance, and at the end."""
-
-    def __init__(
-        self,
-        client: Client,
-        fetcher: Fetcher,
-        subscription: _Subscription,
-        settings: MemberSettings,
-        consumer: dict[str, str],
-    ) -> None:
-        self._fetcher = fetcher
-        self._start = subscription.start
-        self._topics = sorted({partition.topic for partition in _partitions(client, subscription)})
-        self._member = GroupMembership(client, settings)
-        self._commits = is_true(consumer, "enable.auto.commit", True)
-        self._interval = number(consumer, "auto.commit.interval.ms", 5_000) / 1000
-        self._commit_due = time.monotonic() + self._interval
-        self._committed: dict[TopicPartition, int] = {}
-        self._join()
-
-    def keep_alive(self) -> None:
-        """Send heartbeats and commits when they are due; rejoin when the group rebalances."""
-        if time.monotonic() >= self._commit_due:
-            self._commit()
-        if not self._member.keep_alive():
-            self._commit()
-            self._join()
-
-    def close(self) -> None:
-        self._commit()
-        self._member.leave()
-
-    def _join(self) -> None:
-        assigned = self._member.join(self._topics)
-        committed = self._member.committed(assigned)
-        self._fetcher.assign({partition: committed.get(partition, self._start) for partition in assigned})
-        self._committed = dict(committed)
-
-    def _commit(self) -> None:
-        self._commit_due = time.monotonic() + self._interval
-        moved = {p: offset for p, offset in self._fetcher.positions.items() if self._committed.get(p) != offset}
-        if self._commits and self._member.commit(moved):
-            self._committed |= moved
-
-
-def _partitions(client: Client, subscription: _Subscription) -> list[TopicPartition]:
-    """Return the partitions to read. Raises CommandFailed if the pattern or the partition matches nothing."""
-    if subscription.include is not None:
-        try:
-            pattern = topic_pattern(subscription.include)
-        except ValueError as error:
-            raise CommandFailed(str(error)) from error
-        topics = [topic for topic in client.metadata().topics if pattern.fullmatch(topic.name or "")]
-    else:
-        name = subscription.topic or ""
-        topics = list(client.retrying(lambda: client.leaders([name], auto_create=True), NEW_TOPIC).values())
-    found = [TopicPartition(t.name or "", p.partition_index) for t in topics for p in t.partitions]
-    if subscription.partition is None:
-        return found
-    chosen = [partition for partition in found if partition.partition == subscription.partition]
-    if not chosen:
-        raise CommandFailed(f"topic {subscription.topic} has no partition {subscription.partition}.")
-    return chosen
-
-
-def _consume(
-    reader: "_AssignedConsumer | _GroupConsumer", fetcher: Fetcher, printer: _Printer, limits: _Limits
-) -> None:
+def _consume(reader: AssignedReader | GroupReader, fetcher: Fetcher, printer: _Printer, limits: _Limits) -> None:
     """Poll until a limit or an interrupt; offsets of printed records are committed in both cases."""
     try:
         idle_since = time.monotonic()
         while limits.max_messages is None or printer.count < limits.max_messages:
             before = printer.count
-            for fetched in fetcher.poll() if fetcher.positions else _no_records():
+            for fetched in fetcher.poll() if fetcher.positions else no_records():
                 printer.print(fetched)
                 if printer.count == limits.max_messages:
                     break
@@ -349,12 +241,6 @@ def _consume(
             reader.keep_alive()
     finally:
         reader.close()
-
-
-def _no_records() -> Iterator[ConsumerRecord]:
-    """Wait as long as a poll, so that a member without partitions sends its heartbeats."""
-    time.sleep(0.1)
-    return iter(())
 
 
 @contextmanager

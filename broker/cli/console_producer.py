@@ -120,8 +120,8 @@ def console_producer(
     )
     settings = ProducerSettings(
         topic=topic,
-        acks=_acks(producer.get("acks", "all")),
-        codec=_codec(producer.get("compression.type", "none")),
+        acks=acks_of(producer.get("acks", "all")),
+        codec=codec_of(producer.get("compression.type", "none")),
         batch_bytes=1 if sync else number(producer, "batch.size", DEFAULT_BATCH_BYTES),
         timeout_ms=number(producer, "request.timeout.ms", 30_000),
         idempotent=is_true(producer, "enable.idempotence", True),
@@ -165,14 +165,16 @@ def _prompt(wanted: bool) -> None:
         click.echo(PROMPT, nl=False)
 
 
-def _acks(text: str) -> int:
+def acks_of(text: str) -> int:
+    """Return the value of `acks`. Raises CommandFailed."""
     acks = {"all": ALL, "-1": ALL, "0": 0, "1": 1}.get(text.strip().lower())
     if acks is None:
         raise CommandFailed(f"acks={text}: use all, 0 or 1.")
     return acks
 
 
-def _codec(text: str) -> Codec:
+def codec_of(text: str) -> Codec:
+    """Return the codec of `compression.type`. Raises CommandFailed."""
     try:
         return Codec[text.strip().upper()]
     except KeyError as error:

@@ -1,6 +1,7 @@
 """Apache Kafka's unmodified command-line tools and Java clients with an Ottla node and its files."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,8 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+PRODUCER_PERF = "org.apache.kafka.tools.ProducerPerformance"
+CONSUMER_PERF = "org.apache.kafka.tools.ConsumerPerformance"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
@@ -100,6 +103,21 @@ def test_transaction_tool_prints_what_ottla_prints(node: OttlaNode) -> None:
     run_ottla("transactions", *at(node), "forceTerminateTransaction", "--transactionalId", "open")
     with pytest.raises(KafkaException):
         producer.commit_transaction(60)
+
+
+def test_benchmarks_print_what_kafkas_print(node: OttlaNode) -> None:
+    load = ("--topic", "measured", "--num-records", "2000", "--throughput", "-1", "--record-size", "100")
+    transactions = ("--transaction-duration-ms", "50")
+    ours = run_ottla("producer-perf", *at(node), *load, *transactions).stdout
+    assert without_figures(ours) == without_figures(run_tool(PRODUCER_PERF, *at(node), *load, *transactions))
+    reading = ("--topic", "measured", "--num-records", "4000", "--command-property", "isolation.level=read_committed")
+    header, line = run_ottla("consumer-perf", *at(node), *reading).stdout.splitlines()
+    assert [header, without_figures(line)] == without_figures(run_tool(CONSUMER_PERF, *at(node), *reading)).splitlines()
+    assert line.split(", ")[4] == "4000"
+
+
+def without_figures(text: str) -> str:
+    return re.sub(r"[0-9]+", "#", re.sub(r"(?<=[0-9])E-?[0-9]+", "", text)).replace("NaN", "#.#")
 
 
 def test_dump_tool_reads_segments_and_indexes(node: OttlaNode) -> None:

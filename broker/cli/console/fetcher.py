@@ -23,6 +23,9 @@ from storage.directories.checkpoints import TopicPartition
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+"""Isolation levels by the values of `isolation.level`."""
+
 LAST_VERSION_WITH_NAMES = 12
 """Last version of Fetch with topic names; later versions have topic ids."""
 

@@ -30,9 +30,12 @@ RETRIED_ERRORS = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-"""Errors to retry besides the client's: the topic is being created, or replicas are temporarily out of sync."""
+"""Errors to retry besides the client's: the topic is being created, replicas are temporarily out of sync, or markers of
+the former transaction are being written.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class ProducerSettings:
     batch_bytes: int = 16_384
     timeout_ms: int = 30_000
     idempotent: bool = True
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
 
 @dataclass(slots=True)
@@ -67,6 +72,9 @@ class Producer:
         self._producer_id = NO_PRODUCER_ID
         self._producer_epoch = NO_PRODUCER_EPOCH
         self._sticky = rng.randrange(MAX_SEQUENCE)
+        self._highest_version = LAST_VERSION_WITH_NAMES
+        self.pending = 0
+        """Number of records that wait for the next flush."""
 
     def start(self) -> None:
         """Find the topic, which the broker may create on the request, and get a producer id."""
@@ -91,11 +99,13 @@ class Producer:
             batch = self._open[partition]
         batch.records.append(Record(timestamp_ms, key, value, headers))
         batch.size += size
+        self.pending += 1
 
     def flush(self) -> None:
         """Send all batches and wait for their acknowledgements. Raises KafkaError or ClientError."""
         pending = {partition: self._build_batch(partition, batch.records) for partition, batch in self._open.items()}
         self._open.clear()
+        self.pending = 0
         if pending:
             self._client.retrying(lambda: self._send_batches(pending), RETRIED_ERRORS)
 
@@ -110,6 +120,7 @@ class Producer:
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             base_sequence=sequence,
+            transactional=self._settings.transactional_id is not None,
         )
 
     def _send_batches(self, pending: dict[int, bytes]) -> None:
@@ -126,7 +137,7 @@ class Producer:
         answered = self._settings.acks != 0
         for node, partitions in by_leader.items():
             self._client.node(node).send(
-                self._request({p: pending[p] for p in partitions}), highest=LAST_VERSION_WITH_NAMES, answered=answered
+                self._request({p: pending[p] for p in partitions}), highest=self._highest_version, answered=answered
             )
         failure: KafkaError | None = None
         for node in by_leader if answered else ():
@@ -152,6 +163,7 @@ class Producer:
     def _request(self, batches: dict[int, bytes]) -> ProduceRequest:
         data = [PartitionProduceData(partition, batch) for partition, batch in sorted(batches.items())]
         return ProduceRequest(
+            transactional_id=self._settings.transactional_id,
             acks=self._settings.acks,
             timeout_ms=self._settings.timeout_ms,
             topic_data=[TopicProduceData(name=self._settings.topic, partition_data=data)],

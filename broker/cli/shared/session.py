@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import javaproperties
 
 from broker.cli.shared.failure import CommandFailed
-from broker.client import Client, ClientConfig, ClientError
+from broker.client import Client, ClientConfig, ClientError, OpenSocket, open_socket
 from protocol.errors import KafkaError
 
 
@@ -24,12 +24,15 @@ def read_properties(path: str | None) -> dict[str, str]:
 
 @contextmanager
 def session(
-    bootstrap_server: str, command_config: str | None = None, overrides: Mapping[str, str] | None = None
+    bootstrap_server: str,
+    command_config: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    opener: OpenSocket = open_socket,
 ) -> Iterator[Client]:
     """Open a client of the cluster. Errors of the client and the broker become CommandFailed."""
     with client_errors_as_failures():
         config = ClientConfig.parse(bootstrap_server, read_properties(command_config) | dict(overrides or {}))
-        with Client(config) as client:
+        with Client(config, opener=opener) as client:
             yield client
 
 

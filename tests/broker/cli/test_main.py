@@ -78,10 +78,11 @@ def test_every_command_that_prints_data_has_json() -> None:
         for path, command in leaf_commands(cli)
         if not any("--json" in parameter.opts for parameter in command.params) and "-producer" not in path
     }
-    run_nodes, change_something = {"start", "cluster"}, {"storage format", "features upgrade", "features downgrade"}
+    run_nodes, benchmarks = {"start", "cluster"}, {"producer-perf", "consumer-perf"}
+    change_something = {"storage format", "features upgrade", "features downgrade"}
     change_something |= {"features disable", "metadata-quorum add-controller", "metadata-quorum remove-controller"}
     change_something |= {"remote create-bucket", "transactions abort", "transactions forceTerminateTransaction"}
-    assert without == run_nodes | change_something
+    assert without == run_nodes | benchmarks | change_something
 
 
 def test_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

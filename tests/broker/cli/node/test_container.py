@@ -102,5 +102,7 @@ def test_unreadable_file_is_named_in_the_error(mounted: Path, tmp_path: Path) ->
 def test_image_has_tools_under_kafkas_names() -> None:
     """Health checks and scripts use these names. Commands without a Kafka tool, and the image's own, have none."""
     dockerfile = (Path(__file__).parents[4] / "Dockerfile").read_text()
-    (tools,) = re.findall(r"for tool in ([a-z\s\\-]+);", dockerfile)
-    assert set(tools.replace("\\", "").split()) == COMMANDS.keys() - {"start", "cluster", "remote"}
+    lists = re.findall(r"for tool in ([a-z\s\\-]+);", dockerfile)
+    tools, benchmarks = (set(names.replace("\\", "").split()) for names in lists)
+    assert benchmarks == {"consumer-perf", "producer-perf"}
+    assert tools == COMMANDS.keys() - benchmarks - {"start", "cluster", "remote"}

@@ -1,0 +1,1 @@
+"""Parts of the benchmarks producer-perf and consumer-perf: statistics, payloads, time formats."""
