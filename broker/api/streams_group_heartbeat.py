@@ -37,9 +37,7 @@ class StreamsGroupHeartbeatHandler:
     ) -> StreamsGroupHeartbeatResponse:
         refusal = self._groups.is_enabled() and _refusal(request)
         if refusal:
-            return StreamsGroupHeartbeatResponse(
-                error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY, error_message=refusal, status=None
-            )
+            return StreamsGroupHeartbeatResponse(error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY, error_message=refusal)
         answer = await self._groups.heartbeat(request, caller(context))
         if answer.missing_topics:
             self._create(answer, context)

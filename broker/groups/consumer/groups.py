@@ -83,7 +83,7 @@ class ConsumerGroups:
             return self._heartbeat.run(group, request, caller)
         classic = self._classic_groups.get(request.group_id)
         if request.member_epoch != JOIN_EPOCH or self._is_other(request.group_id):
-            self.table.get_or_raise(request.group_id)
+            self.table.get_or_raise(request.group_id, is_other=self._is_other(request.group_id))
         if classic is not None and not classic.is_empty:
             return self._upgrade(classic, request, caller)
         result = self._heartbeat.run(ConsumerGroup(request.group_id), request, caller)
@@ -116,7 +116,9 @@ class ConsumerGroups:
     def describe(self, group_id: str) -> CoordinatorResult[Any, DescribedGroup]:
         """Return the group; the error GROUP_ID_NOT_FOUND for a missing one, and for one of another type."""
         try:
-            described = describe(self.table.get_or_raise(group_id), self._environment)
+            described = describe(
+                self.table.get_or_raise(group_id, is_other=self._is_other(group_id)), self._environment
+            )
         except KafkaError as error:
             described = DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
         return CoordinatorResult(described)

@@ -34,12 +34,12 @@ class ConsumerGroupTable:
     def get(self, group_id: str) -> ConsumerGroup | None:
         return self._groups.get(group_id)
 
-    def get_or_raise(self, group_id: str) -> ConsumerGroup:
-        """Return the group. Raise KafkaError GROUP_ID_NOT_FOUND."""
+    def get_or_raise(self, group_id: str, *, is_other: bool = False) -> ConsumerGroup:
+        """Return the group. Raise KafkaError GROUP_ID_NOT_FOUND; `is_other`: the id is that of another modern type."""
         group = self._groups.get(group_id)
         if group is None:
-            is_other = self._classic_groups.get(group_id) is not None
-            reason = "is not a consumer group" if is_other else "not found"
+            is_known = is_other or self._classic_groups.get(group_id) is not None
+            reason = "is not a consumer group" if is_known else "not found"
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group
 

@@ -42,9 +42,7 @@ class StreamsGroupCoordinator:
             return await self._execute(request.group_id, lambda shard: shard.streams_groups.heartbeat(request, caller))
         except KafkaError as error:
             code = response_error(error.code)
-            return StreamsHeartbeatAnswer(
-                StreamsGroupHeartbeatResponse(error_code=code, error_message=error.message, status=None)
-            )
+            return StreamsHeartbeatAnswer(StreamsGroupHeartbeatResponse(error_code=code, error_message=error.message))
 
     async def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
         """Return one description per id, in the order of the request."""
@@ -63,7 +61,7 @@ class StreamsGroupCoordinator:
     async def _describe(self, group_id: str) -> DescribedGroup:
         try:
             if self.is_enabled() and not group_id:
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+                return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
             return await self._execute(group_id, lambda shard: shard.streams_groups.describe(group_id))
         except KafkaError as error:
             return DescribedGroup(group_id=group_id, error_code=response_error(error.code), error_message=error.message)

@@ -48,6 +48,7 @@ from protocol.records.compression import Codec
 from tests.interop.wire import transaction_cases
 from tests.interop.wire.admin_cases import ADMIN_SCENARIOS
 from tests.interop.wire.harness import WireHarness
+from tests.interop.wire.streams_cases import STREAMS_SCENARIOS
 from tests.interop.wire.transaction_cases import TRANSACTION_SCENARIOS
 
 Step = tuple[str, Message]
@@ -947,4 +948,5 @@ SCENARIOS: Mapping[ApiKey, Callable[[WireHarness, int], Scenario]] = {
     ApiKey.DELETE_TOPICS: delete_topics,
     **TRANSACTION_SCENARIOS,
     **ADMIN_SCENARIOS,
+    **STREAMS_SCENARIOS,
 }

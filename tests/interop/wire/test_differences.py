@@ -25,7 +25,17 @@ SETTINGS |= {f"transaction.state.log.{key}": "1" for key in ("num.partitions", "
 RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "differences.json").read_text())
 """Rows by "API: step": `versions` (first and last), `fields` that differ in some of them, and the reason `why`."""
 
-SIDE_VERSIONS = {ApiKey.FETCH: (12, 13), ApiKey.PRODUCE: (9, 13), ApiKey.DESCRIBE_CONFIGS: (4, 4)}
+SIDE_VERSIONS = {
+    ApiKey.FETCH: (12, 13),
+    ApiKey.PRODUCE: (9, 13),
+    ApiKey.DESCRIBE_CONFIGS: (4, 4),
+    ApiKey.OFFSET_COMMIT: (9, 9),
+    ApiKey.OFFSET_FETCH: (9, 9),
+    ApiKey.LIST_GROUPS: (5, 5),
+    ApiKey.JOIN_GROUP: (9, 9),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (1, 1),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
+}
 """Versions of requests that check the effect of another API: one that names topics, and one with topic ids."""
 
 UNANSWERED = {ApiKey.PRODUCE, ApiKey.ADD_PARTITIONS_TO_TXN}
