@@ -69,10 +69,10 @@ class GroupUpdate:
         group = self._group
         if not must_bump and not group.needs_metadata_check:
             return
-        group.needs_metadata_check = False
         subscriptions = group.counts.subscriptions_after(self._before, self._after)
         new_hash = metadata_hash(self._environment.topics(), group.topics_of_all(subscriptions))
-        if must_bump or new_hash != group.metadata_hash:
+        group.needs_metadata_check = new_hash != group.metadata_hash  # until written, which a refusal prevents
+        if must_bump or group.needs_metadata_check:
             self.epoch = group.epoch + 1
             self.records.append(epoch_written(group.group_id, self.epoch, new_hash))
             _log.info("consumer group changed group=%s epoch=%d", group.group_id, self.epoch)

@@ -68,10 +68,10 @@ class StreamsGroupUpdate:
         group = self._group
         if group.configured is not None and group.topology is not None and not group.needs_metadata_check:
             return group.configured
-        group.needs_metadata_check = False
         topics = self._environment.topics()
         self._metadata_hash = metadata_hash(topics, topology.required_topics)
         has_changed = self._metadata_hash != group.metadata_hash
+        group.needs_metadata_check = has_changed  # until the new hash is written, which a refusal prevents
         self._must_bump |= has_changed
         if has_changed or group.topology is None or group.configured is None:
             group.configured = configure(topology, topics)

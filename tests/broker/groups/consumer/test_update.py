@@ -59,6 +59,16 @@ def test_failed_write_changes_nothing() -> None:
     assert harness.beat("b").member_epoch == 2
 
 
+def test_change_of_topics_outlives_a_failed_write() -> None:
+    harness = ConsumerGroupHarness()
+    harness.settle("a")
+    harness.change_topic("t", 5)
+    harness.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError):
+        harness.beat("a")
+    assert harness.beat("a").member_epoch == 2
+
+
 def test_full_group_refuses_new_members_only() -> None:
     harness = ConsumerGroupHarness(environment=ConsumerGroupEnvironment(max_size=1))
     harness.beat("a")
