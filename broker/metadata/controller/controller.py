@@ -250,23 +250,23 @@ class Controller:
     ) -> ControllerResult[None]:
         """Become the active controller; return the first records to write.
 
-        Every unfenced broker gets a full session, except a previous incarnation of this process's own broker: it has
-        certainly ended, and its successor must not wait for the session.
+        Every broker gets a full session. That of a previous incarnation of this process's own broker is held by no
+        process, since it has certainly ended: its successor need not wait for the end of the session.
         """
         assert self.may_lead, "only a node with the controller role can be elected"
         self._state.sessions.clear()
         self._state.leaving.clear()
         self._mutations.clear()
         for broker in self.image.brokers.all():
-            replaced = (
+            self._state.sessions.start(
+                broker.id, broker.epoch, fenced=broker.fenced, offset=Offset(self.image.offset), now_ms=now_ms
+            )
+            if (
                 local_broker is not None
                 and local_broker.id == broker.id
                 and local_broker.incarnation_id != broker.incarnation_id
-            )
-            if not replaced:
-                self._state.sessions.start(
-                    broker.id, broker.epoch, fenced=broker.fenced, offset=Offset(self.image.offset), now_ms=now_ms
-                )
+            ):
+                self._state.sessions.release(broker.id)
         self._periodic_tasks.arm(now_ms)
         min_insync = self._state.schema.topic_value(MIN_INSYNC_REPLICAS, ConfigLayers({}, {}, {}))
         return ControllerResult(activation_records(self._state.loader.state, bootstrap, min_insync), None)

@@ -1,16 +1,20 @@
-"""A broker's process whose metadata come from a real observer of the metadata log."""
+"""A broker's process with a real replica of the metadata log, and with a controller on combined nodes."""
 
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
+from broker.metadata.controller.controller import LocalBroker
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.loader import LoaderState, Publication
 from broker.metadata.image.metadata_image import MetadataImage
+from broker.net.peer import SocketAddress
 from broker.quorum.identity import LeaderAndEpoch
 from broker.runtime.controller.channel import ChannelTimes, ControllerChannel
 from broker.runtime.controller.controller_router import ControllerRouter
+from protocol.ids import BrokerId
 from tests.simulation.cluster.connections import ControllerWires
+from tests.simulation.cluster.controller import ControllerProcess, WitnessedLocalChannel
 from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.replica import MetadataReplica, MetadataSurroundings
 from tests.simulation.cluster.tier import BrokerTier
@@ -41,6 +45,14 @@ class ObserverFeed:
         return cast(Feed, self)
 
 
+class Machine(Node):
+    """A machine whose broker has another address than its controller."""
+
+    @property
+    def endpoint(self) -> SocketAddress:
+        return SocketAddress(f"broker-{self.id}", 9000 + self.moves)
+
+
 class ClusterBroker(Broker):
     """One broker process, with its replica of the metadata log and the product's channels to the controller."""
 
@@ -50,6 +62,7 @@ class ClusterBroker(Broker):
         self._seed = seed
         self._quorum_node = quorum_node
         self._cluster: MetadataSurroundings = around
+        self._serve_controller = around.serve_controller
         self._shared_tier = around.tier
         self.stallable_io = StallableIo(
             self.process, self._random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms
@@ -63,16 +76,25 @@ class ClusterBroker(Broker):
         """Called after each request to the controllers is sent."""
 
     def start_replica(self) -> None:
-        """Open the metadata log and join the quorum as an observer."""
+        """Open the metadata log and join the quorum, on a combined node as a controller."""
         random = Random(f"observer {self._seed} {self.node.id} {self.node.starts}")
         disk = self._quorum_node.disk
         disk.is_starting = True
         replica = MetadataReplica(
-            self._quorum_node, self.process, self.io, self._cluster, random, on_fatal=self._on_fatal
+            self._quorum_node,
+            self.process,
+            self.io,
+            self._cluster,
+            random,
+            on_fatal=self._on_fatal,
+            local_broker=LocalBroker(BrokerId(self.node.id), self.incarnation_id),
         )
         disk.is_starting = False
         replica.driver.add_publisher(_BrokerPublisher(self))
         self.replica = replica
+        if self._quorum_node.can_vote:
+            controller = ControllerProcess(self.process, self.stallable_io, replica, self._cluster)
+            self._serve_controller(self._quorum_node, controller)
         replica.start()
 
     def _take_up_roles(self, data: DataPart) -> None:
@@ -109,7 +131,9 @@ class ClusterBroker(Broker):
         router = ControllerRouter(self.node.id, replica.driver, replica.part.controller, connections)
         replica.quorum.watch_leader(_on_leader_change(router))
         times = ChannelTimes(scenario.heartbeat_interval_ms, scenario.session_timeout_ms, request_ms)
-        return ControllerChannel(replica.driver, router, times)
+        channel = ControllerChannel(replica.driver, router, times)
+        channel._local = WitnessedLocalChannel(replica)
+        return channel
 
 
 def _on_leader_change(router: ControllerRouter) -> Callable[[LeaderAndEpoch], None]:

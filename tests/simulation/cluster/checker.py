@@ -65,6 +65,10 @@ class ClusterCounts(Counts):
         "stalled disks",
         "deaths for good",
         "brokers cut off from the controllers",
+        "added voters",
+        "removed voters",
+        "replaced controllers",
+        "takeovers of combined nodes",
         "delayed registrations",
         "delayed start-up heartbeats",
         "acknowledged records",
@@ -140,11 +144,12 @@ class ClusterChecker(EventLog):
         self.tier: TierChecker | None = None
         self.on_active: Callable[[MetadataReplica], None] = _nothing
         """Called when a controller becomes active."""
+        self._nodes = nodes
         self._before: MetadataImage = EMPTY_IMAGE
         self._published: dict[Process, MetadataImage] = {}
         self._decided: dict[Process, MetadataImage] = {}
         self._leaderless_since: dict[tuple[Process, object], float] = {}
-        self._last_seen_ms: dict[Process, float] = {}
+        self._last_seen_ms: dict[tuple[Process, str], float] = {}
         self._newest_epoch = -1
         self._zombie_ms = {"zombie leader seconds": 0.0, "zombie controller seconds": 0.0}
 
@@ -227,6 +232,7 @@ class ClusterChecker(EventLog):
         """Check a controller that becomes active, before its first decision."""
         self.counts.add("takeovers from a snapshot" if from_snapshot else "takeovers from replay")
         node_id, controller = replica.node.id, replica.controller
+        self.counts.add("takeovers of combined nodes", int(node_id in self._nodes))
         applied = controller.last_offset + 1
         self.note(f"controller {node_id} takes over in epoch {replica.quorum.leader.epoch} at {applied}")
         if applied < self.committed.end:
@@ -254,7 +260,7 @@ class ClusterChecker(EventLog):
             self._check_led(replica, image)
             if replica.quorum.leader.epoch < self._newest_epoch:
                 self._add_zombie_time(process, "zombie controller seconds")
-        self._last_seen_ms[process] = self._now_ms()
+        self._last_seen_ms[process, "zombie controller seconds"] = self._now_ms()
 
     def _check_index(self, replica: MetadataReplica) -> None:
         state = replica.controller._state
@@ -331,17 +337,19 @@ class ClusterChecker(EventLog):
                     if registered is not None and registered.leader_epoch > role.epoch:
                         self._add_zombie_time(broker.process, "zombie leader seconds")
                         break
-        self._last_seen_ms[broker.process] = self._now_ms()
+        self._last_seen_ms[broker.process, "zombie leader seconds"] = self._now_ms()
 
     def _add_zombie_time(self, process: Process, name: str) -> None:
         """Count the time since the process's last event as time of a leader that does not know of its successor."""
-        self._zombie_ms[name] += self._now_ms() - self._last_seen_ms.get(process, self._now_ms())
+        self._zombie_ms[name] += self._now_ms() - self._last_seen_ms.get((process, name), self._now_ms())
         self.counts.by_name[name] = int(self._zombie_ms[name] / 1000)
 
     def on_stop(self, process: Process) -> None:
         """Forget a process that has ended."""
-        for table in (self._published, self._decided, self._last_seen_ms):
+        for table in (self._published, self._decided):
             table.pop(process, None)
+        for name in self._zombie_ms:
+            self._last_seen_ms.pop((process, name), None)
         for key in [key for key in self._leaderless_since if key[0] is process]:
             del self._leaderless_since[key]
         self.sessions.on_stop(process)

@@ -5,8 +5,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
+from broker.runtime.controller.channel import LocalControllerChannel
 from broker.runtime.controller.driver import Command
 from protocol.errors import KafkaError
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.replica import MetadataReplica, MetadataSurroundings
 from tests.simulation.quorum.node import Node as QuorumNode
@@ -15,24 +20,20 @@ from tests.simulation.replication.network import Call
 from tests.simulation.replication.process import TaskProcess
 
 R = TypeVar("R")
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 
 class ControllerProcess:
-    """One run of a controller. Implements the brokers' Server."""
+    """One run of a controller, on a node of its own or beside a broker. Implements the brokers' Server."""
 
     def __init__(
-        self,
-        node: QuorumNode,
-        process: TaskProcess,
-        around: MetadataSurroundings,
-        random: Random,
-        on_fatal: Callable[[BaseException], None],
+        self, process: TaskProcess, io: StallableIo, replica: MetadataReplica, around: MetadataSurroundings
     ) -> None:
         self.process = process
+        self.io = io
+        self.replica = replica
         self._around = around
-        scenario = around.scenario
-        self.io = StallableIo(process, random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms)
-        self.replica = MetadataReplica(node, process, self.io, around, random, on_fatal=on_fatal)
 
     def serve(self, call: Call) -> "asyncio.Future[Any]":
         """Handle a request of a broker."""
@@ -67,3 +68,44 @@ class ControllerProcess:
             )
 
         self.process.world.run(self.process, run)
+
+
+def open_controller(
+    node: QuorumNode,
+    process: TaskProcess,
+    around: MetadataSurroundings,
+    random: Random,
+    on_fatal: Callable[[BaseException], None],
+) -> ControllerProcess:
+    """Open the metadata log of a dedicated controller. Raises OSError and LogDirFailure."""
+    scenario = around.scenario
+    io = StallableIo(process, random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms)
+    return ControllerProcess(process, io, MetadataReplica(node, process, io, around, random, on_fatal=on_fatal), around)
+
+
+class WitnessedLocalChannel(LocalControllerChannel):
+    """A broker's way to the controller of its own process; the checker sees every accepted request."""
+
+    def __init__(self, replica: MetadataReplica) -> None:
+        super().__init__(replica.driver)
+        self._replica = replica
+
+    def register_broker(self, request: BrokerRegistrationRequest) -> "asyncio.Future[BrokerRegistrationResponse]":
+        return self._witnessed(super().register_broker, request)
+
+    def heartbeat(self, request: BrokerHeartbeatRequest) -> "asyncio.Future[BrokerHeartbeatResponse]":
+        return self._witnessed(super().heartbeat, request)
+
+    def assign_directories(
+        self, request: AssignReplicasToDirsRequest
+    ) -> "asyncio.Future[AssignReplicasToDirsResponse]":
+        return self._witnessed(super().assign_directories, request)
+
+    def alter_partitions(self, request: AlterPartitionRequest) -> "asyncio.Future[AlterPartitionResponse]":
+        return self._witnessed(super().alter_partitions, request)
+
+    def _witnessed(self, handle: Callable[[Q], "asyncio.Future[A]"], request: Q) -> "asyncio.Future[A]":
+        before = self._replica.controller.image
+        answer = handle(request)
+        self._replica.around.checker.on_request(self._replica, request, before)
+        return answer

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from broker.metadata.image.partition import PartitionRegistration
 from tests.simulation.cluster.fault_source import FaultSource
-from tests.simulation.cluster.scenario import CONTROLLER_IDS
 from tests.simulation.cluster.tier_checker import TIERED_NAME
 from tests.simulation.weather import Weather, draw_weather
 
@@ -43,7 +42,7 @@ class LinkFaults(FaultSource):
         """Cut a broker off from the controllers alone: it goes on believing that it leads."""
         node_id = self._random.choice(list(self._simulation.nodes))
         self._count("brokers cut off from the controllers")
-        self._cut(_both_ways([node_id], CONTROLLER_IDS))
+        self._cut(_both_ways([node_id], self._simulation.controller_ids))
 
     def cut_tiered_leader(self) -> None:
         """Cut the leader of the tiered topic off from the controllers alone, long enough for its successor to copy."""
@@ -82,7 +81,7 @@ class LinkFaults(FaultSource):
         simulation = self._simulation
         for_ms = self._random.uniform(6.0 if is_quiet else 4.0, 10.0) * simulation.scenario.session_timeout_ms
         self._note(f"the tiered leader {leader} is cut off from the controllers for {for_ms:.0f} ms")
-        others = list(CONTROLLER_IDS)
+        others = list(simulation.controller_ids)
         if is_quiet:
             self._note("clients leave it, and there are no other faults")
             self._state.quiet_until_ms = self._world.now_ms + for_ms
@@ -108,7 +107,7 @@ class LinkFaults(FaultSource):
         if active is None:
             return
         ids, own = list(self._simulation.quorum_nodes), active.process.node_id
-        others = [node_id for node_id in CONTROLLER_IDS if node_id != own]
+        others = [node_id for node_id in self._simulation.controller_ids if node_id != own]
         match self._random.randrange(4):
             case 0:
                 self._cut(_both_ways([own], others))

@@ -7,9 +7,9 @@ from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest
 from tests.simulation.cluster.broker import ClusterBroker
 from tests.simulation.cluster.connections import ControllerWires
-from tests.simulation.cluster.fault_source import FaultSource
-from tests.simulation.cluster.scenario import CONTROLLER_IDS
+from tests.simulation.cluster.fault_source import FaultSource, ScheduleState
 from tests.simulation.cluster.tier_checker import TIERED_NAME
+from tests.simulation.cluster.voter_changes import VoterChanges
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.disk import ReplicaName
 
@@ -19,7 +19,13 @@ _CLOCK_STEPS_MS: Final = (1_500, 60_000, 3_600_000)
 class NodeFaults(FaultSource):
     """Faults of machines and their processes."""
 
+    def __init__(self, state: ScheduleState, voters: VoterChanges) -> None:
+        super().__init__(state)
+        self._voters = voters
+
     def _kill(self, node_id: int, *, power: bool = False) -> None:
+        node = self._simulation.nodes.get(node_id)
+        power = power and (node is None or self.may_lose(node))
         self._note(f"node {node_id} {'loses power' if power else 'is killed'}")
         self._simulation.crash(node_id, power=power)
         self._simulation.start_later(node_id)
@@ -60,7 +66,7 @@ class NodeFaults(FaultSource):
 
     def wipe(self) -> None:
         """Replace the disks of a broker by empty ones."""
-        node = self._any([node for node in self._brokers() if self.may_lose(node)])
+        node = self._any([node for node in self._brokers() if self._may_lose_disks(node)])
         if node is not None:
             self._note(f"the disks of node {node.id} are wiped")
             self._count("wiped disks")
@@ -133,10 +139,12 @@ class NodeFaults(FaultSource):
         """Let a broker or a controller die for good, at most one of each."""
         simulation = self._simulation
         if self._random.random() < 0.5:
-            if not simulation.dead & set(CONTROLLER_IDS):
-                self._bury(self._random.choice(CONTROLLER_IDS))
+            node_id = self._random.choice(simulation.controller_ids)
+            is_first = not simulation.dead & set(simulation.controller_ids)
+            if is_first and node_id not in simulation.nodes and self._voters.may_lose(node_id):
+                self._bury(node_id)
         elif simulation.scenario.elr and not simulation.dead & set(simulation.nodes):
-            node = self._any([node for node in self._brokers() if self.may_lose(node)])
+            node = self._any([node for node in self._brokers() if self._may_lose_disks(node)])
             if node is not None:
                 simulation.checker.data.on_loss(node)
                 self._bury(node.id)
@@ -158,6 +166,10 @@ class NodeFaults(FaultSource):
             and all(self._is_held(view, name, node.id) for view in views)
             for name in self._partitions()
         )
+
+    def _may_lose_disks(self, node: Node) -> bool:
+        """Whether the other nodes have all records, and a majority of the voters if the node is a controller."""
+        return self.may_lose(node) and self._voters.may_lose(node.id)
 
     def _is_held(self, view: MetadataImage, name: ReplicaName, without: int) -> bool:
         topic = view.topics.by_name(name.topic)

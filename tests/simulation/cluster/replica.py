@@ -1,7 +1,8 @@
 """A node's replica of the metadata log, with the controller on top: composed as in `broker.node.quorum` and
 `broker.node.metadata`, on a simulated disk, clock and network.
 
-Controllers and brokers run the same parts. On a broker the replica is an observer, and its controller never leads.
+Controllers and brokers run the same parts. On a node that is only a broker the replica is an observer, and its
+controller never leads.
 """
 
 from asyncio import Future
@@ -10,7 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Protocol, cast
 
-from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.controller import Controller, LocalBroker
 from broker.metadata.controller.state import ControllerSettings
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
@@ -99,6 +100,7 @@ class MetadataReplica:
         random: Random,
         *,
         on_fatal: Callable[[BaseException], None],
+        local_broker: LocalBroker | None = None,
     ) -> None:
         self.node = node
         self.process = process
@@ -127,7 +129,7 @@ class MetadataReplica:
             self.quorum,
             runtime,
             bootstrap=_bootstrap(elr=around.scenario.elr),
-            local_broker=None,
+            local_broker=local_broker,
         )
         trigger = TriggerSettings(
             min_changed_ratio=scenario.min_changed_ratio,
@@ -246,6 +248,7 @@ def _quorum_settings(node: QuorumNode, around: MetadataSurroundings) -> QuorumSe
         start_offset_lag_time_max_ms=scenario.start_offset_lag_time_max_ms,
         retention_bytes=scenario.retention_bytes,
         trim_interval_ms=scenario.trim_interval_ms,
+        auto_join=scenario.auto_join and node.can_vote,
     )
 
 

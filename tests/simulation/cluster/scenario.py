@@ -7,7 +7,9 @@ from typing import Final
 from tests.simulation.replication.scenario import Mood, Scenario
 from tests.simulation.replication.scenario import draw_scenario as draw_broker_scenario
 
-CONTROLLER_IDS: Final = (11, 12, 13)
+_DEDICATED_IDS: Final = (11, 12, 13)
+_SPARE_IDS: Final = (14, 15)
+_VOTERS: Final = 3
 FIRST_CLIENT_ID: Final = 101
 
 
@@ -15,7 +17,9 @@ FIRST_CLIENT_ID: Final = 101
 class MetadataScenario:
     """Parameters of the quorum and the controllers; times in ms. `deaths` is the share of seeds in which a controller
     or a broker dies for good; `min_changed_ratio`, `snapshot_bytes` and `snapshot_interval_ms` trigger snapshots.
-    With `tiered` there is a topic with remote storage.
+    With `tiered` there is a topic with remote storage. The first `combined` brokers are controllers as well, in place
+    of as many dedicated ones; `spares` controllers are no voters at first. With `auto_join` controllers add themselves
+    to the voters.
     """
 
     election_timeout_ms: int
@@ -34,6 +38,19 @@ class MetadataScenario:
     max_idle_interval_ms: int
     deaths: bool
     tiered: bool
+    combined: int
+    spares: int
+    auto_join: bool
+
+    @property
+    def first_voters(self) -> tuple[int, ...]:
+        """Return the ids of the first voters."""
+        return (*range(1, self.combined + 1), *_DEDICATED_IDS[: _VOTERS - self.combined])
+
+    @property
+    def controller_ids(self) -> tuple[int, ...]:
+        """Return the ids of all nodes that can vote."""
+        return (*self.first_voters, *_SPARE_IDS[: self.spares])
 
 
 def draw_metadata_scenario(random: Random) -> MetadataScenario:
@@ -56,6 +73,9 @@ def draw_metadata_scenario(random: Random) -> MetadataScenario:
         max_idle_interval_ms=random.choice((250, 500)),
         deaths=random.random() < 0.4,
         tiered=random.random() < 0.5,
+        combined=random.choice((0, 0, 1, _VOTERS)),
+        spares=random.choice((0, 1, 2)),
+        auto_join=random.random() < 0.2,
     )
 
 

@@ -3,7 +3,8 @@
 Kafka's guarantees have conditions, and the schedule keeps to them. A broker loses unsynced data, its disks or its life
 only while every partition of it has another in-sync or eligible replica, by the committed metadata and by the decisions
 of every controller; unsynced data and disks only with eligible leader replicas. At most one controller and one broker
-die for good. Everything else may happen at any time, to any number of nodes.
+die for good; voters have rules of their own (`voter_changes.py`). Everything else may happen at any time, to any number
+of nodes.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from tests.simulation.cluster.node_faults import NodeFaults
 from tests.simulation.cluster.operators import ASK_AGAIN_MS, Operators
 from tests.simulation.cluster.replica import MetadataReplica
 from tests.simulation.cluster.simulation import ClusterSimulator
+from tests.simulation.cluster.voter_changes import VoterChanges
 from tests.simulation.replication.producers import Producer
 from tests.simulation.weather import Weather
 
@@ -31,7 +33,8 @@ class RandomSchedule(FaultSource):
 
     def __init__(self, simulation: ClusterSimulator) -> None:
         super().__init__(ScheduleState(simulation))
-        self._nodes = NodeFaults(self._state)
+        self._voters = VoterChanges(self._state)
+        self._nodes = NodeFaults(self._state, self._voters)
         self._disks = DiskFaults(self._state)
         self._links = LinkFaults(self._state)
         self._operators = Operators(self._state, self._nodes.kill_active_controller)
@@ -44,7 +47,7 @@ class RandomSchedule(FaultSource):
             (3, self._nodes.wipe),
             (3, self._nodes.move),
             (8, self._nodes.restart_behind_stall),
-            (12, self._nodes.delay_first_requests),
+            (16, self._nodes.delay_first_requests),
             (3, self._disks.fail_disk_soon),
             (3, self._disks.fill_disk),
             (4, self._disks.stall_disk),
@@ -63,6 +66,9 @@ class RandomSchedule(FaultSource):
             (6, self._operators.move_leader),
             (3, self._operators.reassign),
             (14, self._operators.churn_topics),
+            (14 if simulation.metadata_scenario.spares else 3, self._voters.add_voter),
+            (10 if simulation.metadata_scenario.spares else 3, self._voters.remove_voter),
+            (3, self._voters.replace_disk),
             (4, self._burst),
             (10 if simulation.metadata_scenario.deaths else 0, self._nodes.die),
             (10 if simulation.metadata_scenario.tiered else 0, self._disks.fail_store),
@@ -92,7 +98,7 @@ class RandomSchedule(FaultSource):
 
     @property
     def is_over(self) -> bool:
-        return True
+        return not self._voters.has_open
 
     def _probe(self) -> None:
         """Produce to every partition that has no acknowledgement since the faults ended."""
@@ -145,9 +151,15 @@ class RandomSchedule(FaultSource):
 
     def _on_active(self, replica: MetadataReplica) -> None:
         """Disturb some controllers soon after they become active."""
-        if not self._is_over and self._random.random() < 0.2:
+        if not self._is_over and self._random.random() < 0.3:
             disturb = self._random.choice(
-                (self._operators.churn_topics, self._nodes.kill_active_controller, self._links.cut_active_controller)
+                (
+                    self._operators.churn_topics,
+                    self._nodes.kill_active_controller,
+                    self._links.cut_active_controller,
+                    self._voters.add_voter,
+                    self._voters.remove_voter,
+                )
             )
             self._after(self._random.choice((0.0, 5.0, 50.0)), disturb)
 

@@ -164,6 +164,8 @@ class SessionChecker:
         reign = self._reign(replica)
         if known is None or known.incarnation_id == message.incarnation_id:
             return
+        if known.id == replica.node.id and known.id not in reign.contacts:
+            return  # the controller's own process replaces the former one
         silent_ms = replica.process.monotonic_ms() - reign.contact_ms(known.id)
         proves_end = bool(set(known.directories) & set(message.log_dirs)) and {
             each.name: (each.host, each.port) for each in message.listeners

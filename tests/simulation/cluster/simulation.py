@@ -19,18 +19,14 @@ from protocol.messages.fetch import FetchRequest
 from protocol.primitives import ZERO_UUID, Uuid
 from storage.directories.log_dir import NoLogDir
 from storage.errors import LogDirFailure
-from tests.simulation.cluster.broker import ClusterBroker, ObserverFeed
+from tests.simulation.cluster.broker import ClusterBroker, Machine, ObserverFeed
 from tests.simulation.cluster.checker import ClusterChecker
-from tests.simulation.cluster.controller import ControllerProcess
+from tests.simulation.cluster.controller import ControllerProcess, open_controller
 from tests.simulation.cluster.disks import DataDisk, MetadataDisk
 from tests.simulation.cluster.links import Links
 from tests.simulation.cluster.recovery import Recovery
 from tests.simulation.cluster.replica import MetadataReplica, format_metadata
-from tests.simulation.cluster.scenario import (
-    CONTROLLER_IDS,
-    draw_metadata_scenario,
-    draw_scenario,
-)
+from tests.simulation.cluster.scenario import draw_metadata_scenario, draw_scenario
 from tests.simulation.cluster.tier import Tier
 from tests.simulation.cluster.tier_checker import TierChecker
 from tests.simulation.cluster.topics import create_clients, create_topics
@@ -122,26 +118,31 @@ class ClusterSimulator(EventSimulator):
 
     def _create_nodes(self) -> None:
         random = self.random
-        for node_id in (*CONTROLLER_IDS, *self.scenario.broker_ids):
+        for node_id in sorted({*self.controller_ids, *self.scenario.broker_ids}):
             rate = 1.0 + random.uniform(-self.scenario.drift, self.scenario.drift)
             wall_offset_ms = 1_700_000_000_000 + random.randint(-5_000, 5_000)
             self.quorum_nodes[node_id] = QuorumNode(
                 node_id,
-                can_vote=node_id in CONTROLLER_IDS,
+                can_vote=node_id in self.controller_ids,
                 disk=MetadataDisk(node_id, self.checker.quorum),
                 rate=rate,
                 wall_offset_ms=wall_offset_ms,
             )
-            if node_id not in CONTROLLER_IDS:
+            if node_id in self.scenario.broker_ids:
                 disk = DataDisk(node_id, self.checker.data)
                 feed = ObserverFeed().as_feed()
-                node = self.nodes[node_id] = Node(node_id, disk, feed, rate=rate, wall_offset_ms=wall_offset_ms)
+                node = self.nodes[node_id] = Machine(node_id, disk, feed, rate=rate, wall_offset_ms=wall_offset_ms)
                 self.wires.own(node.endpoint, node_id)
-        voters = [self.quorum_nodes[node_id] for node_id in CONTROLLER_IDS]
+        voters = [self.quorum_nodes[node_id] for node_id in self.metadata_scenario.first_voters]
         for quorum_node in self.quorum_nodes.values():
-            format_metadata(quorum_node, voters if quorum_node.can_vote else [])
+            format_metadata(quorum_node, voters if quorum_node in voters else [])
             self.wires.own(quorum_node.endpoint, quorum_node.id)
             self.world.schedule(random.uniform(0.0, 200.0), self.start, quorum_node.id)
+
+    @property
+    def controller_ids(self) -> tuple[int, ...]:
+        """Return the ids of all nodes that can vote."""
+        return self.metadata_scenario.controller_ids
 
     # Metadata requests of clients
 
@@ -205,7 +206,7 @@ class ClusterSimulator(EventSimulator):
 
     def close(self) -> None:
         brokers = (node.broker.process for node in self.nodes.values() if node.broker is not None)
-        controllers = (each.process for each in self.controllers.values())
+        controllers = (each.process for node_id, each in self.controllers.items() if node_id not in self.nodes)
         clients = (client.process for client in self.clients)
         for process in (*controllers, *clients, *brokers):
             process.die()
@@ -242,7 +243,7 @@ class ClusterSimulator(EventSimulator):
         node = self.nodes.get(node_id)
         if node is not None and node.broker is not None:
             self.on_end(node, node.broker, error)
-        elif node_id in CONTROLLER_IDS:
+        elif node_id in self.controller_ids:
             self.on_controller_end(node_id, error)
         else:
             super().on_error(process, error)
@@ -333,7 +334,7 @@ class ClusterSimulator(EventSimulator):
         random = Random(f"controller {self.seed} {node.id} {node.starts}")
         node.disk.is_starting = True
         try:
-            controller = ControllerProcess(
+            controller = open_controller(
                 node, process, self, random, lambda error: self.on_controller_end(node.id, error)
             )
         except (OSError, LogDirFailure) as error:
@@ -345,10 +346,14 @@ class ClusterSimulator(EventSimulator):
             raise
         finally:
             node.disk.is_starting = False
+        self.serve_controller(node, controller)
+        controller.replica.start()
+
+    def serve_controller(self, node: QuorumNode, controller: ControllerProcess) -> None:
+        """Let requests reach a controller."""
         self.controllers[node.id] = controller
         self.network.listen(node.endpoint, controller.replica)
         self.wires.listen(node.endpoint, controller)
-        controller.replica.start()
 
     def _start_broker(self, node: Node, quorum_node: QuorumNode) -> None:
         node.starts += 1
@@ -389,8 +394,13 @@ class ClusterSimulator(EventSimulator):
         node.lives += 1
         node.disk = DataDisk(node.id, self.checker.data)
         quorum_node = self.quorum_nodes[node.id]
-        quorum_node.lose_disk(MetadataDisk(node.id, self.checker.quorum))
-        format_metadata(quorum_node, [])
+        self.wipe_metadata(quorum_node)
+
+    def wipe_metadata(self, node: QuorumNode) -> None:
+        """Replace the metadata disk of a stopped node by an empty one."""
+        self.checker.quorum.lost_disks[node.key] = node.disk
+        node.lose_disk(MetadataDisk(node.id, self.checker.quorum))
+        format_metadata(node, [])
 
     def note_directory_failure(self, node: Node) -> None:
         self.checker.note(f"a log directory of node {node.id} fails")

@@ -422,6 +422,18 @@ class TestFailover:
         cluster.activate(local_broker=LocalBroker(BrokerId(1), incarnation_of(1, incarnation=2)))
         assert cluster.register(1, incarnation=2) > 0
 
+    def test_ended_process_of_a_restarted_node_is_fenced_although_its_successor_never_registers(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        cluster.commit()
+        controller = cluster.new_controller()
+        controller.load(cluster.log)
+        cluster.controller = controller
+        cluster.activate(local_broker=LocalBroker(BrokerId(1), incarnation_of(1, incarnation=2)))
+        cluster.now_ms += cluster.settings.session_timeout_ms
+        cluster.run_periodic_tasks()
+        assert not cluster.image.brokers.is_active(1)
+
     def test_live_broker_keeps_its_session_when_its_own_controller_takes_over(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
