@@ -13,11 +13,11 @@ from broker.quorum.identity import LeaderAndEpoch
 from broker.runtime.controller.channel import ChannelTimes, ControllerChannel
 from broker.runtime.controller.controller_router import ControllerRouter
 from protocol.ids import BrokerId
+from tests.simulation.cluster.broker_tier import BrokerTier
 from tests.simulation.cluster.connections import ControllerWires
 from tests.simulation.cluster.controller import ControllerProcess, WitnessedLocalChannel
 from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.replica import MetadataReplica, MetadataSurroundings
-from tests.simulation.cluster.tier import BrokerTier
 from tests.simulation.quorum.node import Node as QuorumNode
 from tests.simulation.replication.broker import Broker, Node, Surroundings
 from tests.simulation.replication.data_part import DataPart
@@ -103,7 +103,8 @@ class ClusterBroker(Broker):
             super()._take_up_roles(data)
             return
         random = Random(f"tier {self._seed} {self.node.id} {self.node.starts}")
-        tier = self.tier = BrokerTier(shared, self.node, data, self.process, random)
+        tier = self.tier = BrokerTier(shared, self, data, random)
+        data.use_remote_reads(tier.reads, self)
         super()._take_up_roles(data)
         self._add_publisher(tier.manager)
         tier.start(self.process)

@@ -76,7 +76,11 @@ class ClusterCounts(Counts):
         "copies past a deposed leader",
         "remote deletions",
         "store outages",
-        "stores that lose responses",
+        "lost responses of the store",
+        "rotten bytes in the store",
+        "log starts unreadable",
+        "unanswered metadata",
+        "tiered records read",
     )
     OPTIONAL = ("zombie leader seconds", "zombie controller seconds")
 

@@ -1,11 +1,11 @@
-"""Faults of disks and of the object store."""
+"""Faults of disks."""
 
 from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.fault_source import FaultSource
 
 
 class DiskFaults(FaultSource):
-    """Disks that fail, fill up or stall, and an object store that is down or loses responses."""
+    """Disks that fail, fill up or stall."""
 
     def fail_disk_soon(self) -> None:
         node_id = self._any_node()
@@ -42,18 +42,3 @@ class DiskFaults(FaultSource):
         self._note(f"the disks of node {node_id} stall for {stall_ms:.0f} ms")
         self._count("stalled disks")
         io.stall(self._world.now_ms + stall_ms)
-
-    def fail_store(self) -> None:
-        """Let the object store be down, or lose responses, for a while."""
-        tier = self._simulation.tier
-        if tier is None:
-            return
-        for_ms = self._random.choice((300.0, 1_000.0, 4_000.0))
-        if self._random.random() < 0.5:
-            tier.faults.is_down = True
-            self._count("store outages")
-        else:
-            tier.faults.lost_share = self._random.choice((0.2, 0.7))
-            self._count("stores that lose responses")
-        self._note(f"the store {'is down' if tier.faults.is_down else 'loses responses'} for {for_ms:.0f} ms")
-        self._after(for_ms, tier.faults.end)

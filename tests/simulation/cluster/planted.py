@@ -31,10 +31,10 @@ from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.alter_partition import AlterPartitionRequestPartitionData
 from protocol.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
 from storage import retention
+from storage.tiered.bucket.partition_objects import PartitionObjects
 from storage.tiered.errors import RemoteStorageError
 from storage.tiered.lifecycle import expiration
 from tests.simulation.cluster.campaign import run_deposed_leaders, run_seed
-from tests.simulation.cluster.tier import KeptLogStarts
 from tests.simulation.replication.campaign import Patch
 from tests.simulation.simulator import SimulationResult
 
@@ -269,7 +269,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (
             Patch(TermFence, "may_delete", _may_delete_in_term),
             Patch(TermFence, "knows_later_term", _knows_own_term),
-            Patch(KeptLogStarts, "is_superseded", lambda *_: False),
+            Patch(PartitionObjects, "is_superseded", lambda *_: False),
             Patch(expiration, "is_of_later_term", lambda *_: False),
         ),
         frozenset({"NoForeignDeletions"}),

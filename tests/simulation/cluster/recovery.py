@@ -88,10 +88,18 @@ class Recovery:
             if producer.pending_count:
                 return f"producer {producer.process.node_id} of {producer.name} has {producer.pending_count} pending"
         for consumer in self._simulation.consumers:
-            end = self._simulation.checker.data.histories[consumer.name].end
+            end = self._end_of(consumer.name)
             if consumer.position < end and consumer.name not in lost:
                 return f"consumer {consumer.process.node_id} of {consumer.name} is at {consumer.position} of {end}"
         return None
+
+    def _end_of(self, name: ReplicaName) -> int:
+        """Return the end of the committed records of a partition, as consumers must reach it."""
+        history, tier = self._simulation.checker.data.histories.get(name), self._simulation.checker.tier
+        if history is not None or tier is None:
+            return self._simulation.checker.data.histories[name].end
+        registration = self._simulation.registration(name)
+        return 0 if registration is None else tier.committed_end(registration.leader)
 
     def _unsettled_reason_of(
         self, name: ReplicaName, history: History, registration: PartitionRegistration

@@ -17,6 +17,7 @@ from tests.simulation.cluster.node_faults import NodeFaults
 from tests.simulation.cluster.operators import ASK_AGAIN_MS, Operators
 from tests.simulation.cluster.replica import MetadataReplica
 from tests.simulation.cluster.simulation import ClusterSimulator
+from tests.simulation.cluster.store_faults import StoreFaults
 from tests.simulation.cluster.voter_changes import VoterChanges
 from tests.simulation.replication.producers import Producer
 from tests.simulation.weather import Weather
@@ -36,6 +37,7 @@ class RandomSchedule(FaultSource):
         self._voters = VoterChanges(self._state)
         self._nodes = NodeFaults(self._state, self._voters)
         self._disks = DiskFaults(self._state)
+        self._store = StoreFaults(self._state)
         self._links = LinkFaults(self._state)
         self._operators = Operators(self._state, self._nodes.kill_active_controller)
         self._faults: tuple[tuple[int, Callable[[], None]], ...] = (
@@ -71,7 +73,7 @@ class RandomSchedule(FaultSource):
             (3, self._voters.replace_disk),
             (4, self._burst),
             (10 if simulation.metadata_scenario.deaths else 0, self._nodes.die),
-            (10 if simulation.metadata_scenario.tiered else 0, self._disks.fail_store),
+            (20 if simulation.metadata_scenario.tiered else 0, self._store.fail_store),
         )
         self._weights = [weight for weight, _ in self._faults]
 
@@ -87,7 +89,7 @@ class RandomSchedule(FaultSource):
     def end(self) -> None:
         self._state.is_over = True
         if self._simulation.tier is not None:
-            self._simulation.tier.faults.end()
+            self._simulation.tier.end_faults()
         for name in self._partitions():
             self._operators.alter(name, None)
         self._probe()

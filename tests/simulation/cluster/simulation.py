@@ -29,6 +29,7 @@ from tests.simulation.cluster.replica import MetadataReplica, format_metadata
 from tests.simulation.cluster.scenario import draw_metadata_scenario, draw_scenario
 from tests.simulation.cluster.tier import Tier
 from tests.simulation.cluster.tier_checker import TierChecker
+from tests.simulation.cluster.tier_consumer import TieredConsumer
 from tests.simulation.cluster.topics import create_clients, create_topics
 from tests.simulation.quorum.network import Network
 from tests.simulation.quorum.node import Node as QuorumNode
@@ -252,6 +253,9 @@ class ClusterSimulator(EventSimulator):
 
     def stop_faults(self) -> None:
         self.checker.data.acknowledged.clear()
+        for consumer in self.consumers:
+            if isinstance(consumer, TieredConsumer):
+                consumer.begin_again()
         for node_id in self.quorum_nodes:  # first: requests of the end may write
             self._repair(node_id)
         self._schedule.end()

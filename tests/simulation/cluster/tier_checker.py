@@ -4,6 +4,10 @@
   or in a finished remote segment. Excepted are records below the log start offset that a former leader stored beside
   the segments: a new leader learns of it with its first expiration.
 - NoForeignDeletions: no broker deletes a segment with records of a later leader epoch than its own.
+- TieredReadsAreFinal: consumers read the acknowledged record of each offset or get an error. An offset that was read
+  once has the same record for ever. No offset is skipped; no position above the log start offset becomes invalid.
+
+Rotten segments are excepted from TierReadable, until an operator restores them.
 """
 
 from collections.abc import Mapping
@@ -14,7 +18,9 @@ from broker.metadata.image.partition import PartitionRegistration
 from broker.replication.leader import LeaderRole
 from broker.runtime.partitions.partition import Partition
 from protocol.messages.fetch import PartitionData
+from protocol.primitives import Uuid
 from protocol.records.batch import BatchHeader
+from storage.tiered.errors import RemoteStorageError
 from storage.tiered.lifecycle.copying import lineage_of
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 from tests.simulation.cluster.tier import SETTINGS, TIERED, Tier
@@ -39,7 +45,10 @@ class TierChecker:
         self._nodes = nodes
         self._sent: set[int] = set()
         self._acknowledged: dict[int, int] = {}
+        self._read: dict[int, int] = {}
+        """The checksums of the batches that consumers have read, by base offset."""
         self._checked: object = None
+        self._contents: dict[Uuid, dict[int, int]] = {}
         self._promises = True
         """Whether acknowledged records must survive: no replica without them was elected for want of others."""
         tier.metadata.observers.append(self._on_event)
@@ -61,17 +70,43 @@ class TierChecker:
     def on_sequence_lost(self, name: ReplicaName, crc: int, leader_id: int) -> None:
         self._checker.counts.add("lost sequences")
 
+    # The consumer
+
     def on_read(self, consumer: int, name: ReplicaName, header: BatchHeader, *, follows: Read | None) -> None:
-        """Ignore reads: the topic has no consumers."""
+        self._checker.counts.add("tiered records read", header.record_count)
+        first = self._read.setdefault(header.base_offset, header.crc)
+        acknowledged = self._acknowledged.get(header.base_offset, header.crc)
+        if self._promises and header.crc != first:
+            self._fail_read(f"consumer {consumer} reads two records at {header.base_offset}")
+        if self._promises and header.crc != acknowledged:
+            self._fail_read(f"consumer {consumer} reads another record than the acknowledged one: {header}")
+
+    def on_skip(self, consumer: int, position: int, header: BatchHeader) -> None:
+        """Check a batch that begins above the consumer's position."""
+        if self._promises:
+            self._fail_read(f"consumer {consumer} at {position} reads {header.base_offset} next")
 
     def on_follower_read(self, consumer: int, name: ReplicaName, replica: int, data: PartitionData) -> None:
-        """Ignore reads: the topic has no consumers."""
+        """Count reads of followers; `on_read` checks their records."""
+        self._checker.counts.add("follower reads")
 
     def on_truncation_noticed(self, consumer: int, name: ReplicaName, position: int, offset: int) -> None:
-        """Ignore truncations: the topic has no consumers."""
+        self._checker.note(f"consumer {consumer} of {name} resets from {position} to {offset}")
+        if self._promises and offset < position:
+            self._fail_read(f"consumer {consumer} has to reset from {position} to {offset}")
 
     def on_out_of_range(self, consumer: int, name: ReplicaName, position: int, start: int) -> None:
-        """Ignore resets: the topic has no consumers."""
+        self._checker.note(f"consumer {consumer} of {name} at {position} is out of range, goes to {start}")
+        if self._promises and position > start:
+            self._fail_read(f"consumer {consumer} at {position} is out of range, the log starts at {start}")
+
+    def _fail_read(self, text: str) -> None:
+        self._checker.fail("TieredReadsAreFinal", text)
+
+    def committed_end(self, leader_id: int) -> int:
+        """Return the high watermark of the tiered topic's leader; 0 without one."""
+        partition = self._partition(leader_id)
+        return 0 if partition is None else partition.log.high_watermark
 
     # The controller and the remote metadata
 
@@ -127,35 +162,51 @@ class TierChecker:
         if not isinstance(role, LeaderRole) or role.epoch != registration.leader_epoch:
             return
         start, local, events = log.log_start_offset, log.local_log_start_offset, len(self._tier.metadata.events)
-        signature = (node.id, role.epoch, start, local, events, len(self._acknowledged), node.disk.removals)
+        version = self._tier.weather.version
+        signature = (node.id, role.epoch, start, local, events, len(self._acknowledged), node.disk.removals, version)
         if signature == self._checked:
             return
         self._checked = signature
-        start = max(start, self._tier.log_starts.kept(_id(partition)) or 0)
-        found = self._remote(partition, start, local)
+        start = max(start, self._tier.kept_log_start(_id(partition)) or 0)
+        found, rotten = self._remote(partition, start, local)
         found.update({each.base_offset: each.crc for each in node.disk.between(TIERED_NAME, local, 2**62)})
         for offset, crc in self._acknowledged.items() if self._promises else ():
-            if offset >= start and found.get(offset) != crc:
+            if offset >= start and found.get(offset) != crc and not any(offset in each for each in rotten):
                 self._checker.fail(
                     "TierReadable",
                     f"leader {node.id} in {role.epoch} with {log} lacks the acknowledged record at {offset}",
                 )
 
-    def _remote(self, partition: Partition, first: int, end: int) -> dict[int, int]:
-        """Return the checksums of the batches that finished segments have for [first, end), by base offset."""
-        log, offset, found = partition.log, first, dict[int, int]()
+    def _remote(self, partition: Partition, first: int, end: int) -> tuple[dict[int, int], list[range]]:
+        """Return the checksums of the batches that finished segments have for [first, end), by base offset, and the
+        offsets of rotten segments.
+        """
+        log, offset, found, rotten = partition.log, first, dict[int, int](), list[range]()
         cache = self._tier.metadata.cache(_id(partition))
         while offset < end:
             epoch = log.epochs.epoch_for_offset(offset)
             segment = None if epoch is None else cache.segment_for(epoch, offset)
-            stored = None if segment is None else self._tier.storage.stored.get(segment.id.id)
-            if segment is None or stored is None:
+            if segment is None:
                 self._checker.fail("TierReadable", f"offset {offset} of epoch {epoch} is in no segment of {log}")
             last = min(end - 1, lineage_of(log).agreed_end(replace(segment, start_offset=offset)))
-            batches = _batches(stored.log, 0)
-            found.update({each.base_offset: each.crc for each in batches if offset <= each.base_offset <= last})
+            if self._tier.weather.has_lost(segment):
+                rotten.append(range(offset, last + 1))
+            else:
+                batches = self._content(segment)
+                found.update({base: crc for base, crc in batches.items() if offset <= base <= last})
             offset = last + 1
-        return found
+        return found, rotten
+
+    def _content(self, segment: RemoteSegment) -> dict[int, int]:
+        """Return the checksums of a segment's batches by base offset."""
+        known = self._contents.get(segment.id.id)
+        if known is None or not self._tier.weather.has(segment):
+            try:
+                content = self._tier.weather.truth(segment)
+            except RemoteStorageError as error:
+                self._checker.fail("TierReadable", f"{segment} cannot be read: {error}")
+            known = self._contents[segment.id.id] = {each.base_offset: each.crc for each in _batches(content, 0)}
+        return known
 
     # Recovery
 

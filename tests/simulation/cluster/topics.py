@@ -12,6 +12,7 @@ from protocol.messages.create_topics import (
 from tests.simulation.cluster.scenario import FIRST_CLIENT_ID
 from tests.simulation.cluster.tier import TIERED
 from tests.simulation.cluster.tier_checker import TIERED_NAME
+from tests.simulation.cluster.tier_consumer import TieredConsumer
 from tests.simulation.replication.clients import ACKS_ALL
 from tests.simulation.replication.consumers import Consumer
 from tests.simulation.replication.disk import ReplicaName
@@ -53,7 +54,7 @@ def _create(simulation: "ClusterSimulator", request: CreateTopicsRequest) -> Non
 
 
 def create_clients(simulation: "ClusterSimulator") -> None:
-    """Create a producer for each partition and a consumer for each partition that is not tiered."""
+    """Create a producer and a consumer for each partition."""
     scenario, checker, seed = simulation.scenario, simulation.checker.data, simulation.seed
     ids, tier = iter(range(FIRST_CLIENT_ID, FIRST_CLIENT_ID + 100)), simulation.checker.tier
     tiered = [TIERED_NAME] if tier is not None else []
@@ -71,12 +72,12 @@ def create_clients(simulation: "ClusterSimulator") -> None:
             rate=1.0 + simulation.random.uniform(-scenario.drift, scenario.drift),
         )
         simulation.producers.append(producer)
-        if name in tiered:
-            continue
         node_id = next(ids)
-        random = Random(f"consumer {seed} {node_id}")
-        consumer = Consumer(
-            simulation, checker, node_id, name, random, timeout_ms=scenario.request_timeout_ms, rate=1.0
+        random, timeout_ms = Random(f"consumer {seed} {node_id}"), scenario.request_timeout_ms
+        consumer = (
+            TieredConsumer(simulation, tier, node_id, name, random, timeout_ms)
+            if tier is not None and name in tiered
+            else Consumer(simulation, checker, node_id, name, random, timeout_ms=timeout_ms, rate=1.0)
         )
         simulation.consumers.append(consumer)
         consumer.start()

@@ -7,6 +7,7 @@ the process dies. `truth` reads without faults and returns the real content.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -53,6 +54,8 @@ class TimedObjectStore(MemoryObjectStore):
         super().__init__()
         self._clock_ms = now_ms
         self.late_s: Callable[[], float | None] = lambda: None
+        self.call_later: Callable[[float, Callable[[], None]], object] = _call_later
+        """Calls a function after some seconds."""
         self.on_put: Callable[[str], None] = lambda key: None
         self.landed: set[str] = set()
         """Keys of objects that appeared late."""
@@ -65,7 +68,7 @@ class TimedObjectStore(MemoryObjectStore):
         if late_s is None:
             return self._apply(key, content)
         self.late_puts += 1
-        asyncio.get_running_loop().call_later(late_s, self._land, key, content)
+        self.call_later(late_s, partial(self._land, key, content))
         raise StoreUnavailable(f"put {key}: timed out")
 
     def _land(self, key: str, content: bytes) -> None:
@@ -81,6 +84,10 @@ class TimedObjectStore(MemoryObjectStore):
     def delete(self, keys: Sequence[str]) -> None:
         self.version += 1
         super().delete(keys)
+
+
+def _call_later(delay_s: float, call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(delay_s, call)
 
 
 class SimulatedStore(FaultyObjectStore):
@@ -151,8 +158,18 @@ class _AtOnce:
 class Weather:
     """The store and its faults: about the share `failing` of requests fails, and some requests lose an object."""
 
-    def __init__(self, random: Random, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        random: Random,
+        now_ms: Callable[[], int],
+        *,
+        slow_s: tuple[float, float] = (1.0, 20.0),
+        loses_objects: bool = True,
+    ) -> None:
+        """Draw the faults; `slow_s` are the shortest and the longest delay of a slow request."""
         self.random = random
+        self._slow_s = slow_s
+        self._loses_objects = loses_objects
         self.failing = random.choice([0.0, 0.05, 0.3])
         self.is_calm = not self.failing
         self.keys = ObjectKeys(KEY_PREFIX)
@@ -163,8 +180,9 @@ class Weather:
         self._late_s = 0.0
         self._lost: set[str] = set()
         self._rotten: dict[str, bytes] = {}
-        self._sound_log_starts: dict[str, bytes] = {}
-        """The former content of rotten log start objects."""
+        self._restored = 0
+        self._sound: dict[str, bytes] = {}
+        """The former content of rotten objects."""
         self._keys_of: dict[Uuid, tuple[str, ...]] = {}
         self._seen = 0
         self.memory.late_s = self._late_put_s
@@ -175,6 +193,8 @@ class Weather:
     def _chances(self) -> dict[FaultKind, float]:
         chances = {kind: self.failing / 4 * _OFTEN.get(kind, 1.0) for kind in NAMES}
         chances[FaultKind.LOST_OBJECT] = self.random.choice([0.0, self.failing / 20])
+        if not self._loses_objects:
+            del chances[FaultKind.LOST_OBJECT]
         return chances
 
     def segment_store(self, store: ObjectStore, chunks: ChunkReader) -> ObjectSegmentStore:
@@ -223,8 +243,7 @@ class Weather:
             return False
         key = self.random.choice(whole)
         content = bytearray(self.memory.content(key))
-        if LOG_START_STEM in key:
-            self._sound_log_starts[key] = bytes(content)
+        self._sound[key] = bytes(content)
         content[self.random.randrange(len(content))] ^= 1 << self.random.randrange(8)
         self.memory.replace(key, bytes(content))
         self._rotten[key] = bytes(content)
@@ -235,9 +254,14 @@ class Weather:
 
         A partition with a damaged one counts as foreign, so that no command collects or recovers its segments.
         """
-        for key, content in self._sound_log_starts.items():
-            if self.is_rotten(key):
+        self.restore(LOG_START_STEM)
+
+    def restore(self, key_part: str = "") -> None:
+        """Replace rotten objects whose keys contain `key_part` by their former versions."""
+        for key, content in self._sound.items():
+            if key_part in key and self.is_rotten(key):
                 self.memory.replace(key, content)
+                self._restored += 1
 
     def is_rotten(self, key: str) -> bool:
         """Whether an object has a flipped bit."""
@@ -254,7 +278,7 @@ class Weather:
         self.faulty.heal()
 
     def _be_slow(self) -> None:
-        self._late_s = self.random.uniform(1.0, 20.0)
+        self._late_s = self.random.uniform(*self._slow_s)
 
     def answer_s(self) -> float:
         """Return the delay of the response to the work just done."""
@@ -266,7 +290,7 @@ class Weather:
     @property
     def version(self) -> tuple[int, int]:
         """A value that changes with the set of objects and with their content."""
-        return self.memory.version, len(self._rotten)
+        return self.memory.version, len(self._rotten) + self._restored
 
     @property
     def happened(self) -> Counter[str]:

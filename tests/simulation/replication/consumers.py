@@ -41,6 +41,9 @@ class Consumer(Client):
     `earliest`.
     """
 
+    retried = AGAIN
+    """Errors after which the same fetch is repeated."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -178,7 +181,7 @@ class Consumer(Client):
             self._reset()
         elif code in AGAIN_ELSEWHERE:
             self._find_anew()
-        elif code in AGAIN:
+        elif code in self.retried:
             self.later(self._fetch)
         elif code:
             raise AssertionError(f"a consumer got {code.name}")

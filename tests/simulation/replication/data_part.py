@@ -12,6 +12,7 @@ from broker.api.list_offsets import ListOffsetsHandler
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
 from broker.api.serving.context import RequestContext
+from broker.fetch.remote_reads.reads import RemoteReads
 from broker.fetch.replica_selector import RackAwareReplicaSelector
 from broker.fetch.service import FetchService
 from broker.fetch.sessions import FetchSessions
@@ -115,7 +116,13 @@ class DataPart:
         self._scenario = scenario
         self.handlers = self._build_handlers(io, broker)
 
-    def _build_handlers(self, io: SimulatedIo, broker: "Broker") -> dict[type, Callable[[Any, RequestContext], Any]]:
+    def use_remote_reads(self, remote_reads: RemoteReads, broker: "Broker") -> None:
+        """Serve consumers from remote storage too."""
+        self.handlers = self._build_handlers(broker.io, broker, remote_reads)
+
+    def _build_handlers(
+        self, io: SimulatedIo, broker: "Broker", remote_reads: RemoteReads | None = None
+    ) -> dict[type, Callable[[Any, RequestContext], Any]]:
         process, random = self.process, Random(f"sessions {broker.node.id} {broker.node.starts}")
         runtime = make_runtime(process, clock=process, io=io, deadlines=self.deadlines)
         verifier = make_verifier(runtime, lambda: broker.cache.image, FakeCoordinators())
@@ -127,6 +134,7 @@ class DataPart:
                     runtime,
                     max_bytes=10_000_000,
                     replica_selector=RackAwareReplicaSelector(lambda: broker.cache.image, process),
+                    remote_reads=remote_reads,
                 )
             ),
             ProduceRequest: ProduceHandler(self.partitions, runtime, verifier),

@@ -53,6 +53,13 @@ class TaskProcess(Process):
         task.add_done_callback(self._forget)
         return task
 
+    def adopt(self, task: "asyncio.Task[Any]") -> None:
+        """Let the process end a task that others have created on it."""
+        work = task.get_coro()
+        assert inspect.iscoroutine(work)
+        self._tasks[task] = work
+        task.add_done_callback(self._forget)
+
     def die(self) -> None:
         """Close all coroutines now, since garbage collection would close them at an arbitrary moment."""
         super().die()

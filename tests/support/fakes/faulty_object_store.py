@@ -134,6 +134,11 @@ class FaultyObjectStore:
             self._planned.clear()
             self.probabilities.clear()
 
+    def forget_planned(self) -> None:
+        """Cancel the planned faults that have not hit yet."""
+        with self._lock:
+            self._planned.clear()
+
     @property
     def planned_count(self) -> int:
         """Number of planned faults that have not hit yet."""
