@@ -63,7 +63,7 @@ class BrokerTier:
             interval_ms=1_000,
             now_ms=process.now_ms,
         )
-        self.metadata = LaggingRemoteMetadata(tier.metadata, process, random)
+        self.metadata = LaggingRemoteMetadata(tier.metadata, process, random, lambda: tier.is_disturbed)
         pool = DelayedPool(lambda: random.expovariate(1.0 / 0.02), weather.answer_s)
         metrics = RemoteStorageMetrics()
         settings: Callable[[], RemoteLogSettings] = lambda: SETTINGS  # noqa: E731

@@ -4,8 +4,8 @@ Each replaces code on all nodes of a history. `PLANTED` names the invariants of 
 seeds within which it must.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from broker.clock import Clock
 from broker.metadata.controller import replica_changes
@@ -33,10 +33,13 @@ from protocol.messages.metadata_records import PartitionChangeRecord, RegisterBr
 from storage import retention
 from storage.tiered.bucket.partition_objects import PartitionObjects
 from storage.tiered.errors import RemoteStorageError
+from storage.tiered.format import log_start_object
+from storage.tiered.format.log_start_object import LogStartWriter
 from storage.tiered.lifecycle import expiration
-from tests.simulation.cluster.campaign import run_deposed_leaders, run_seed
+from tests.simulation.cluster.campaign import run_deposed_leaders
+from tests.simulation.cluster.planted_bug import Planted
+from tests.simulation.cluster.planted_tier import PLANTED_TIER
 from tests.simulation.replication.campaign import Patch
-from tests.simulation.simulator import SimulationResult
 
 EVENTS: Final = 2_000
 
@@ -62,6 +65,13 @@ def _skip_tail(driver: ControllerDriver, batches: Sequence[CommittedBatch]) -> N
 def _keep_decisions(controller: Controller) -> None:
     """Keep uncommitted decisions after a loss of leadership."""
     controller._uncommitted.clear()
+
+
+def _look_for_former_leaders(writer: LogStartWriter) -> None:
+    """Look for no later leader."""
+    epochs = writer._object.epochs()
+    writer._written = None if epochs or writer._leader_epoch > 0 else 0
+    writer._older = bool(epochs)
 
 
 class _WallClock:
@@ -161,22 +171,10 @@ def _knows_own_term(fence: TermFence, term: LeadershipTerm) -> bool:
     return term.is_over()
 
 
-class Planted(NamedTuple):
-    """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
-
-    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change. `run` runs a seed.
-    """
-
-    patches: tuple[Patch, ...]
-    catchers: frozenset[str]
-    seeds: int
-    first: int = 1
-    run: Callable[[int, int, Sequence[Patch]], SimulationResult] = run_seed
-
-
 _EPOCHS: Final = frozenset({"EpochsRise", "OneLeaderPerEpoch", "LogsMatch", "CommittedIsFinal"})
 
 PLANTED: Final[Mapping[str, Planted]] = {
+    **PLANTED_TIER,
     "taking over without the tail of the log": Planted(
         (Patch(ControllerDriver, "on_commit", _skip_tail),), frozenset({"TakeoverHasEverything", "ImagesAreEqual"}), 5
     ),
@@ -270,6 +268,8 @@ PLANTED: Final[Mapping[str, Planted]] = {
             Patch(TermFence, "may_delete", _may_delete_in_term),
             Patch(TermFence, "knows_later_term", _knows_own_term),
             Patch(PartitionObjects, "is_superseded", lambda *_: False),
+            Patch(log_start_object, "has_later_leader", lambda *_: False),
+            Patch(LogStartWriter, "_look", _look_for_former_leaders),
             Patch(expiration, "is_of_later_term", lambda *_: False),
         ),
         frozenset({"NoForeignDeletions"}),

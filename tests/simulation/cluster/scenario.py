@@ -8,7 +8,7 @@ from tests.simulation.replication.scenario import Mood, Scenario
 from tests.simulation.replication.scenario import draw_scenario as draw_broker_scenario
 
 _DEDICATED_IDS: Final = (11, 12, 13)
-_SPARE_IDS: Final = (14, 15)
+SPARE_IDS: Final = (14, 15)
 _VOTERS: Final = 3
 FIRST_CLIENT_ID: Final = 101
 
@@ -50,7 +50,7 @@ class MetadataScenario:
     @property
     def controller_ids(self) -> tuple[int, ...]:
         """Return the ids of all nodes that can vote."""
-        return (*self.first_voters, *_SPARE_IDS[: self.spares])
+        return (*self.first_voters, *SPARE_IDS[: self.spares])
 
 
 def draw_metadata_scenario(random: Random) -> MetadataScenario:

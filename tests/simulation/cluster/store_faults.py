@@ -21,6 +21,7 @@ class StoreFaults(FaultSource):
                 self._end_service,
                 self._lose_responses,
                 self._rot,
+                self._rot,
                 self._hide_log_starts,
                 self._leave_unanswered,
             )

@@ -44,6 +44,8 @@ class Tier:
         self.weather.latest_s = random.choice((0.0, _LATE_S))
         self.weather.memory.call_later = lambda delay_s, land: world.schedule(1_000 * delay_s, land)
         self.metadata = RemoteMetadataLog()
+        self.is_disturbed = True
+        """Whether the faults last."""
         self.unanswered_share = 0.0
         """Share of events whose writers get no answer."""
         self._publish = self.metadata.publish
@@ -71,7 +73,7 @@ class Tier:
 
     def end_faults(self) -> None:
         """End all faults; restore rotten objects from their former versions, as an operator does."""
-        self.unanswered_share = 0.0
+        self.is_disturbed, self.unanswered_share = False, 0.0
         self.weather.latest_s = 0.0
         self.weather.heal()
         self.weather.restore()

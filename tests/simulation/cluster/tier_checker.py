@@ -86,6 +86,10 @@ class TierChecker:
         if self._promises:
             self._fail_read(f"consumer {consumer} at {position} reads {header.base_offset} next")
 
+    def on_damaged(self, consumer: int, header: BatchHeader) -> None:
+        """Report a batch whose checksum does not match."""
+        self._fail_read(f"consumer {consumer} gets the damaged batch {header}")
+
     def on_follower_read(self, consumer: int, name: ReplicaName, replica: int, data: PartitionData) -> None:
         """Count reads of followers; `on_read` checks their records."""
         self._checker.counts.add("follower reads")

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
-from protocol.records.batch import BatchHeader
+from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
 from tests.simulation.replication.clients import ClientWitness, Cluster
 from tests.simulation.replication.consumers import Consumer
 from tests.simulation.replication.disk import ReplicaName
@@ -14,11 +14,15 @@ _GOING_BACK: Final = 0.1
 """Share of responses after which the consumer goes back."""
 
 
-class SkipWitness(ClientWitness, Protocol):
+class TieredWitness(ClientWitness, Protocol):
     """Checker of a tiered topic's consumer."""
 
     def on_skip(self, consumer: int, position: int, header: BatchHeader) -> None:
         """Check a batch that begins above the consumer's position."""
+        ...
+
+    def on_damaged(self, consumer: int, header: BatchHeader) -> None:
+        """Report a batch whose checksum does not match."""
         ...
 
 
@@ -28,10 +32,16 @@ class TieredConsumer(Consumer):
     retried = Consumer.retried | {ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.CORRUPT_MESSAGE}
 
     def __init__(
-        self, cluster: Cluster, witness: SkipWitness, node_id: int, name: ReplicaName, random: Random, timeout_ms: float
+        self,
+        cluster: Cluster,
+        witness: TieredWitness,
+        node_id: int,
+        name: ReplicaName,
+        random: Random,
+        timeout_ms: float,
     ) -> None:
         super().__init__(cluster, witness, node_id, name, random, timeout_ms=timeout_ms, rate=1.0)
-        self._skip_witness = witness
+        self._tiered_witness = witness
         self.goes_back = True
 
     def begin_again(self) -> None:
@@ -42,13 +52,17 @@ class TieredConsumer(Consumer):
         self.look()
 
     def _take(self, data: PartitionData) -> None:
+        records = memoryview(data.records or b"")
+        for position, header in iter_headers(records):
+            if not crc_is_valid(records, position, header.size):
+                self._tiered_witness.on_damaged(self._id, header)
         super()._take(data)
         if self.goes_back and self._read and self.random.random() < _GOING_BACK:
             self._go_back_to(self.random.randrange(len(self._read)))
 
     def _take_batch(self, header: BatchHeader) -> None:
         if header.base_offset > self.position:
-            self._skip_witness.on_skip(self._id, self.position, header)
+            self._tiered_witness.on_skip(self._id, self.position, header)
         super()._take_batch(header)
 
     def _go_back_to(self, index: int) -> None:

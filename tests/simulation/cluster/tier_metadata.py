@@ -1,7 +1,7 @@
 """The remote metadata as one broker knows them: a copy that follows the common log late."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import Final
 
@@ -19,11 +19,15 @@ _LOADING_S: Final = 0.1
 class LaggingRemoteMetadata(MemoryRemoteMetadata):
     """One process's RemoteLogMetadataManager. A write is done once this process has read it, as in KIP-405."""
 
-    def __init__(self, log: RemoteMetadataLog, process: TaskProcess, random: Random) -> None:
+    def __init__(
+        self, log: RemoteMetadataLog, process: TaskProcess, random: Random, is_disturbed: Callable[[], bool]
+    ) -> None:
+        """`is_disturbed` tells whether the faults last."""
         super().__init__(log, make_future=process.create_future)
         self._process = process
         self._random = random
         self._lag_s = random.choice(_LAGS_S)
+        self._is_disturbed = is_disturbed
         self._due_s = 0.0
         self._copies: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
         self._read = 0
@@ -48,8 +52,8 @@ class LaggingRemoteMetadata(MemoryRemoteMetadata):
 
     def _on_event(self, event: Event) -> None:
         if self.is_alive:
-            now_s = self._process.time()
-            self._due_s = max(self._due_s, now_s + self._random.expovariate(1.0 / self._lag_s))
+            now_s, lag_s = self._process.time(), self._lag_s if self._is_disturbed() else _LAGS_S[0]
+            self._due_s = max(self._due_s, now_s + self._random.expovariate(1.0 / lag_s))
             self._process.call_later(self._due_s - now_s, self._take_next)
 
     def _take_next(self) -> None:

@@ -1,0 +1,63 @@
+"""Planted bugs of voter changes, combined nodes and remote reads in a cluster."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker.metadata.controller.broker_sessions import BrokerSessions
+from broker.node.quorum import QuorumPart
+from broker.quorum.identity import SocketAddress
+from protocol.ids import BrokerId
+from storage.tiered.segments import batch_stream
+from storage.tiered.segments.stored_log import StoredLog
+from tests.simulation.cluster.planted_bug import Planted
+from tests.simulation.cluster.scenario import SPARE_IDS
+from tests.simulation.replication.campaign import Patch
+
+_endpoint = QuorumPart._endpoint
+
+
+class _AnyChecksum:
+    """A checksum that matches every other."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+
+def _match(*_: Any) -> _AnyChecksum:
+    return _AnyChecksum()
+
+
+def _check_nothing(*_: Any) -> None:
+    """Accept a chunk as it is."""
+
+
+def _endpoint_of_first_voters(part: QuorumPart, node_id: int) -> SocketAddress | None:
+    """Return no endpoint of a voter that was added later."""
+    return None if node_id in SPARE_IDS else _endpoint(part, node_id)
+
+
+def _forget_session(sessions: BrokerSessions, broker_id: BrokerId) -> None:
+    """Keep no session in place of one that is held by no process."""
+    sessions.remove(broker_id)
+
+
+PLANTED_TIER: Final[Mapping[str, Planted]] = {
+    "forgetting the ended process of a combined node": Planted(
+        (Patch(BrokerSessions, "release", _forget_session),),
+        frozenset({"ControllerStateIsImage", "SilentBrokersAreFenced", "NodesDoNotFail"}),
+        30,
+    ),
+    "finding only controllers that were voters from the start": Planted(
+        (Patch(QuorumPart, "_endpoint", _endpoint_of_first_voters),), frozenset({"Liveness"}), 60
+    ),
+    "serving damaged remote records": Planted(
+        (Patch(StoredLog, "_check", _check_nothing), Patch(batch_stream, "crc32c", _match)),
+        frozenset({"TieredReadsAreFinal"}),
+        60,
+    ),
+}
