@@ -182,13 +182,13 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(Controller, "revert", _keep_decisions),),
         frozenset({"TakeoverHasEverything", "ImagesAreEqual", "NodesDoNotFail", "ControllerStateIsImage"}),
         50,
-        first=8,
+        first=10,
     ),
     "measuring sessions by the wall clock": Planted(
         (Patch(ControllerDriver, "__init__", _init_with_wall_clock),),
         frozenset({"LiveBrokersStayUnfenced", "SilentBrokersAreFenced"}),
         20,
-        first=4,
+        first=3,
     ),
     "electing a leader in the same leader epoch": Planted(
         (Patch(PartitionRegistration, "merge", _merge_in_same_epoch),), _EPOCHS, 10
@@ -197,16 +197,16 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(replica_changes, "_check_epochs", _check_leader_epoch_only),),
         frozenset({"StaleRequestsAreRefused", "StrongIsr", "LeaderCompleteness"}),
         100,
-        first=23,
+        first=6,
     ),
     "accepting heartbeats with an old broker epoch": Planted(
-        (Patch(Brokers, "_registered", _registered_in_any_epoch),), frozenset({"StaleRequestsAreRefused"}), 60, first=19
+        (Patch(Brokers, "_registered", _registered_in_any_epoch),), frozenset({"StaleRequestsAreRefused"}), 60
     ),
     "keeping the session table over a takeover": Planted(
         (Patch(BrokerSessions, "clear", lambda _: None), Patch(BrokerSessions, "start", _start_missing_session)),
         frozenset({"LiveBrokersStayUnfenced", "ControllerStateIsImage"}),
         50,
-        first=8,
+        first=10,
     ),
     "starting no sessions at a takeover": Planted(
         (Patch(Controller, "activate", _activate_without_sessions),),
@@ -217,37 +217,35 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(BrokerSessions, "is_live", lambda *_, **__: False),),
         frozenset({"StaleRequestsAreRefused"}),
         50,
-        first=5,
+        first=3,
     ),
     "registering an ended process over its successor": Planted(
-        (Patch(BrokerSessions, "is_presumed", lambda *_: True),), frozenset({"StaleRequestsAreRefused"}), 20
+        (Patch(BrokerSessions, "is_presumed", lambda *_: True),), frozenset({"StaleRequestsAreRefused"}), 20, first=3
     ),
     "fencing a running broker by a heartbeat of its start": Planted(
         (Patch(BrokerSessions, "precedes_unfencing", lambda *_: False),),
         frozenset({"LiveBrokersStayUnfenced"}),
         50,
-        first=9,
+        first=3,
     ),
     "dropping the delta of a loaded snapshot": Planted(
-        (Patch(Controller, "load_snapshot", _load_without_delta),), frozenset({"ImagesAreEqual"}), 20, first=15
+        (Patch(Controller, "load_snapshot", _load_without_delta),), frozenset({"ImagesAreEqual"}), 20, first=5
     ),
     "writing fenced brokers as unfenced into snapshots": Planted(
         (Patch(BrokerRegistration, "to_record", _write_unfenced),),
         frozenset({"ImagesAreEqual", "TakeoverHasEverything"}),
         50,
-        first=6,
     ),
     "leaving fenced brokers in the ISR": Planted(
-        (Patch(LeaderAndIsrUpdates, "broker_removed", _change_nothing),), frozenset({"MembersAreUnfenced"}), 10
+        (Patch(LeaderAndIsrUpdates, "broker_removed", _change_nothing),), frozenset({"MembersAreUnfenced"}), 10, first=5
     ),
     "electing no leaders when a broker is unfenced": Planted(
         (Patch(LeaderAndIsrUpdates, "broker_unfenced", _change_nothing),),
         frozenset({"EligibleReplicasLead", "Liveness"}),
         40,
-        first=11,
     ),
     "deleting local segments before they are copied": Planted(
-        (Patch(retention, "_is_remote", lambda *_: True),), frozenset({"TierReadable"}), 20
+        (Patch(retention, "_is_remote", lambda *_: True),), frozenset({"TierReadable"}), 20, first=2
     ),
     "advancing the high watermark of a deposed leader": Planted(
         (Patch(LeaderRole, "_must_hold", _commit_alone),),
@@ -258,10 +256,10 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(ControllerDriver, "_complete_after_commit", _respond_at_once),),
         frozenset({"AcknowledgedMetadataIsKept"}),
         20,
-        first=4,
+        first=3,
     ),
     "finishing copies whose upload failed": Planted(
-        (Patch(RemoteSegments, "upload", _upload_and_ignore_errors),), frozenset({"TierReadable"}), 20, first=10
+        (Patch(RemoteSegments, "upload", _upload_and_ignore_errors),), frozenset({"TierReadable"}), 20, first=22
     ),
     "deleting segments of later leader epochs": Planted(
         (
@@ -274,7 +272,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         ),
         frozenset({"NoForeignDeletions"}),
         15,
-        first=6,
+        first=21,
         run=run_deposed_leaders,
     ),
 }

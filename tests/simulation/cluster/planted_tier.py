@@ -51,13 +51,15 @@ PLANTED_TIER: Final[Mapping[str, Planted]] = {
         (Patch(BrokerSessions, "release", _forget_session),),
         frozenset({"ControllerStateIsImage", "SilentBrokersAreFenced", "NodesDoNotFail"}),
         30,
+        first=34,
     ),
     "finding only controllers that were voters from the start": Planted(
-        (Patch(QuorumPart, "_endpoint", _endpoint_of_first_voters),), frozenset({"Liveness"}), 60
+        (Patch(QuorumPart, "_endpoint", _endpoint_of_first_voters),), frozenset({"Liveness"}), 60, first=12
     ),
     "serving damaged remote records": Planted(
         (Patch(StoredLog, "_check", _check_nothing), Patch(batch_stream, "crc32c", _match)),
         frozenset({"TieredReadsAreFinal"}),
         60,
+        first=54,
     ),
 }
