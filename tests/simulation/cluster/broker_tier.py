@@ -107,6 +107,7 @@ class BrokerTier:
             SegmentReader(storage, cache), self.metadata, pool, loop, data.deadlines, process, lambda: _READS
         )
         self.reads.process = process
+        self.reads.count = tier.on_remote_read
         transport = cast(FetchTransport, broker)
         self.reads.use_replicas(
             FollowerCopies(lambda: data.partitions.image, transport, loop, own_id=node_id, listener=LISTENER)
@@ -126,10 +127,13 @@ class _ProcessReads(RemoteReads):
     """Remote reads whose tasks die with the process."""
 
     process: TaskProcess
+    count: Callable[[], None]
+    """Called for each read."""
 
     def _begin(self, read: RemoteRead, position: Any) -> RemoteRead:
         begun = super()._begin(read, position)
         assert begun.task is not None
+        self.count()
         self.process.adopt(begun.task)
         return begun
 

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Sequence
 
-from tests.simulation.cluster.schedule import DeposedTieredLeaders, RandomSchedule
+from tests.simulation.cluster.schedule import DeposedTieredLeaders, RandomSchedule, RottingStore
 from tests.simulation.cluster.simulation import ClusterSimulator
 from tests.simulation.replication.campaign import Patch, planted
 from tests.simulation.simulator import SimulationResult
@@ -23,5 +23,14 @@ def run_deposed_leaders(seed: int, events: int, patches: Sequence[Patch] = ()) -
     with planted(patches):
         try:
             return ClusterSimulator(seed, DeposedTieredLeaders, events=events, tiered=True).run()
+        finally:
+            gc.enable()
+
+
+def run_rotting_store(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed with a tiered topic whose objects rot."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(seed, RottingStore, events=events, tiered=True).run()
         finally:
             gc.enable()

@@ -80,6 +80,7 @@ class ClusterCounts(Counts):
         "rotten bytes in the store",
         "log starts unreadable",
         "unanswered metadata",
+        "remote reads",
         "tiered records read",
     )
     OPTIONAL = ("zombie leader seconds", "zombie controller seconds")

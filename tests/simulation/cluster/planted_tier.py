@@ -9,6 +9,7 @@ from broker.quorum.identity import SocketAddress
 from protocol.ids import BrokerId
 from storage.tiered.segments import batch_stream
 from storage.tiered.segments.stored_log import StoredLog
+from tests.simulation.cluster.campaign import run_rotting_store
 from tests.simulation.cluster.planted_bug import Planted
 from tests.simulation.cluster.scenario import SPARE_IDS
 from tests.simulation.replication.campaign import Patch
@@ -59,7 +60,7 @@ PLANTED_TIER: Final[Mapping[str, Planted]] = {
     "serving damaged remote records": Planted(
         (Patch(StoredLog, "_check", _check_nothing), Patch(batch_stream, "crc32c", _match)),
         frozenset({"TieredReadsAreFinal"}),
-        60,
-        first=54,
+        10,
+        run=run_rotting_store,
     ),
 }

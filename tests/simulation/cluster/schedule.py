@@ -32,6 +32,9 @@ _QUIET_SHARE: Final = 0.6
 class RandomSchedule(FaultSource):
     """The random schedule. Implements Schedule."""
 
+    _deposes = True
+    """Whether a leader of the tiered topic may be deposed without other faults."""
+
     def __init__(self, simulation: ClusterSimulator) -> None:
         super().__init__(ScheduleState(simulation))
         self._voters = VoterChanges(self._state)
@@ -83,7 +86,7 @@ class RandomSchedule(FaultSource):
             self._after(self._random.expovariate(1.0 / scenario.produce_every_ms), self._producing(producer))
         self._after(self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
         self._simulation.checker.on_active = self._on_active
-        if self._simulation.metadata_scenario.tiered and self._random.random() < _QUIET_SHARE:
+        if self._simulation.metadata_scenario.tiered and self._deposes and self._random.random() < _QUIET_SHARE:
             self._after(self._random.uniform(300.0, 1_500.0), self._depose_once)
 
     def end(self) -> None:
@@ -184,6 +187,22 @@ class DeposedTieredLeaders(RandomSchedule):
         if not self._is_over:
             self._links.depose_if_possible()
             self._after(ASK_AGAIN_MS, self._depose_again)
+
+
+class RottingStore(RandomSchedule):
+    """A schedule whose only faults are bits that flip in the object store."""
+
+    _deposes = False
+
+    def __init__(self, simulation: ClusterSimulator) -> None:
+        super().__init__(simulation)
+        self._faults = ((1, self._burst), (2, self._store.rot))
+        self._weights = [weight for weight, _ in self._faults]
+
+    def begin(self) -> None:
+        super().begin()
+        self._simulation.checker.on_active = _nothing
+        self._simulation.wires.weather = self._simulation.network.weather = Weather()
 
 
 def _nothing(_: object) -> None:

@@ -28,7 +28,7 @@ from tests.simulation.cluster.recovery import Recovery
 from tests.simulation.cluster.replica import MetadataReplica, format_metadata
 from tests.simulation.cluster.scenario import draw_metadata_scenario, draw_scenario
 from tests.simulation.cluster.tier import Tier
-from tests.simulation.cluster.tier_checker import TierChecker
+from tests.simulation.cluster.tier_checker import TIERED_NAME, TierChecker
 from tests.simulation.cluster.tier_consumer import TieredConsumer
 from tests.simulation.cluster.topics import create_clients, create_topics
 from tests.simulation.quorum.network import Network
@@ -47,6 +47,7 @@ from tests.simulation.world import PowerFailure, Process, World
 
 R = TypeVar("R")
 _LOG_SLACK_BYTES: Final = 4_000
+_FILL_EVERY_MS: Final = 25.0
 _BEGIN_MS: Final = 30_000.0
 """Time at which a cluster without faults has its topics."""
 
@@ -101,7 +102,7 @@ class ClusterSimulator(EventSimulator):
         self.random = Random(f"history {seed}")
         self.tier: Tier | None = None
         if self.metadata_scenario.tiered:
-            self.tier = Tier(world, Random(f"tier {seed}"))
+            self.tier = Tier(world, Random(f"tier {seed}"), lambda: self.checker.counts.add("remote reads"))
             self.checker.tier = TierChecker(self.checker, self.tier, self.nodes)
         self.wires = Wires(world, Random(f"wires {seed}"))
         self.network = Network(world, Random(f"network {seed}"), self.checker.quorum)
@@ -199,6 +200,21 @@ class ClusterSimulator(EventSimulator):
         while any(self.topic_id(name) == ZERO_UUID for name in names):
             self._step_to("topics are not created")
         create_clients(self)
+        if self.checker.tier is not None:
+            self._fill_tier(self.checker.tier)
+
+    def _fill_tier(self, tier: TierChecker) -> None:
+        """Produce to the tiered topic until some of its records are in remote storage alone."""
+        (producer,) = (each for each in self.producers if each.name == TIERED_NAME)
+
+        def produce() -> None:
+            if not tier.is_filled(self.registration(TIERED_NAME)):
+                self.world.schedule(_FILL_EVERY_MS, produce)
+                self.world.run(producer.process, producer.produce)
+
+        produce()
+        while not tier.is_filled(self.registration(TIERED_NAME)):
+            self._step_to("no records are in remote storage alone")
 
     def _step_to(self, reason: str) -> None:
         self.step()

@@ -37,6 +37,11 @@ class StoreFaults(FaultSource):
         self._count("lost responses of the store")
         tier.lose_responses(requests)
 
+    def rot(self) -> None:
+        """Flip a bit of an object."""
+        if self._simulation.tier is not None:
+            self._rot(self._simulation.tier)
+
     def _rot(self, tier: Tier) -> None:
         """Flip a bit of an object once there is one; an operator may notice, and restore the former version."""
         if self._is_over:

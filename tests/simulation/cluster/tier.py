@@ -6,6 +6,7 @@ their event is applied or not. Leaders that do not know that they are deposed go
 """
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -37,7 +38,8 @@ _LAG_MS: Final = 20.0
 class Tier:
     """State shared by all brokers."""
 
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, world: World, random: Random, on_remote_read: Callable[[], None]) -> None:
+        self.on_remote_read = on_remote_read
         self._world = world
         self._random = random
         self.weather = Weather(random, self._now_ms, slow_s=_SLOW_S, loses_objects=False)

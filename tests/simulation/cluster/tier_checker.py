@@ -155,6 +155,11 @@ class TierChecker:
         node = self._nodes.get(node_id)
         return None if node is None or node.broker is None else node.broker.partition(*TIERED_NAME)
 
+    def is_filled(self, registration: PartitionRegistration | None) -> bool:
+        """Whether the leader has records in remote storage alone."""
+        partition = None if registration is None else self._partition(registration.leader)
+        return partition is not None and partition.log.local_log_start_offset > partition.log.log_start_offset
+
     # The leader
 
     def check(self, node: Node, registration: PartitionRegistration | None) -> None:

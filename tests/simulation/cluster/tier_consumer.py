@@ -10,7 +10,7 @@ from tests.simulation.replication.clients import ClientWitness, Cluster
 from tests.simulation.replication.consumers import Consumer
 from tests.simulation.replication.disk import ReplicaName
 
-_GOING_BACK: Final = 0.1
+_GOING_BACK: Final = 0.6
 """Share of responses after which the consumer goes back."""
 
 
@@ -58,7 +58,7 @@ class TieredConsumer(Consumer):
                 self._tiered_witness.on_damaged(self._id, header)
         super()._take(data)
         if self.goes_back and self._read and self.random.random() < _GOING_BACK:
-            self._go_back_to(self.random.randrange(len(self._read)))
+            self._go_back_to(int(len(self._read) * self.random.random() ** 2))
 
     def _take_batch(self, header: BatchHeader) -> None:
         if header.base_offset > self.position:

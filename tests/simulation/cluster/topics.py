@@ -43,8 +43,8 @@ def _tiered_topic_request(simulation: "ClusterSimulator") -> CreateTopicsRequest
     request = create_topic_request(topic, simulation.random, list(simulation.nodes))
     request.topics[0].configs += [
         CreatableTopicConfig("remote.storage.enable", "true"),
-        CreatableTopicConfig("local.retention.bytes", str(simulation.random.choice((0, 1_000)))),
-        CreatableTopicConfig("retention.bytes", str(simulation.random.choice((-1, 1_500, 4_000)))),
+        CreatableTopicConfig("local.retention.bytes", str(simulation.random.choice((0, 0, 1_000)))),
+        CreatableTopicConfig("retention.bytes", str(simulation.random.choice((-1, -1, 1_500, 4_000)))),
     ]
     return request
 
