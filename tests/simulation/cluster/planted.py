@@ -182,7 +182,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(Controller, "revert", _keep_decisions),),
         frozenset({"TakeoverHasEverything", "ImagesAreEqual", "NodesDoNotFail", "ControllerStateIsImage"}),
         50,
-        first=10,
+        first=4,
     ),
     "measuring sessions by the wall clock": Planted(
         (Patch(ControllerDriver, "__init__", _init_with_wall_clock),),
@@ -197,16 +197,19 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(replica_changes, "_check_epochs", _check_leader_epoch_only),),
         frozenset({"StaleRequestsAreRefused", "StrongIsr", "LeaderCompleteness"}),
         100,
-        first=6,
+        first=11,
     ),
     "accepting heartbeats with an old broker epoch": Planted(
-        (Patch(Brokers, "_registered", _registered_in_any_epoch),), frozenset({"StaleRequestsAreRefused"}), 60
+        (Patch(Brokers, "_registered", _registered_in_any_epoch),),
+        frozenset({"StaleRequestsAreRefused"}),
+        150,
+        first=59,
     ),
     "keeping the session table over a takeover": Planted(
         (Patch(BrokerSessions, "clear", lambda _: None), Patch(BrokerSessions, "start", _start_missing_session)),
         frozenset({"LiveBrokersStayUnfenced", "ControllerStateIsImage"}),
         50,
-        first=10,
+        first=15,
     ),
     "starting no sessions at a takeover": Planted(
         (Patch(Controller, "activate", _activate_without_sessions),),
@@ -217,7 +220,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(BrokerSessions, "is_live", lambda *_, **__: False),),
         frozenset({"StaleRequestsAreRefused"}),
         50,
-        first=3,
+        first=2,
     ),
     "registering an ended process over its successor": Planted(
         (Patch(BrokerSessions, "is_presumed", lambda *_: True),), frozenset({"StaleRequestsAreRefused"}), 20, first=3
@@ -229,7 +232,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         first=3,
     ),
     "dropping the delta of a loaded snapshot": Planted(
-        (Patch(Controller, "load_snapshot", _load_without_delta),), frozenset({"ImagesAreEqual"}), 20, first=5
+        (Patch(Controller, "load_snapshot", _load_without_delta),), frozenset({"ImagesAreEqual"}), 20, first=2
     ),
     "writing fenced brokers as unfenced into snapshots": Planted(
         (Patch(BrokerRegistration, "to_record", _write_unfenced),),
@@ -237,12 +240,13 @@ PLANTED: Final[Mapping[str, Planted]] = {
         50,
     ),
     "leaving fenced brokers in the ISR": Planted(
-        (Patch(LeaderAndIsrUpdates, "broker_removed", _change_nothing),), frozenset({"MembersAreUnfenced"}), 10, first=5
+        (Patch(LeaderAndIsrUpdates, "broker_removed", _change_nothing),), frozenset({"MembersAreUnfenced"}), 10, first=2
     ),
     "electing no leaders when a broker is unfenced": Planted(
         (Patch(LeaderAndIsrUpdates, "broker_unfenced", _change_nothing),),
         frozenset({"EligibleReplicasLead", "Liveness"}),
         40,
+        first=2,
     ),
     "deleting local segments before they are copied": Planted(
         (Patch(retention, "_is_remote", lambda *_: True),), frozenset({"TierReadable"}), 20, first=2
@@ -251,6 +255,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(LeaderRole, "_must_hold", _commit_alone),),
         frozenset({"CommittedIsFinal", "StrongIsr", "LeaderCompleteness", "AcknowledgedIsCommitted", "LogsMatch"}),
         10,
+        first=2,
     ),
     "responding before the commit": Planted(
         (Patch(ControllerDriver, "_complete_after_commit", _respond_at_once),),
@@ -259,7 +264,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         first=3,
     ),
     "finishing copies whose upload failed": Planted(
-        (Patch(RemoteSegments, "upload", _upload_and_ignore_errors),), frozenset({"TierReadable"}), 20, first=22
+        (Patch(RemoteSegments, "upload", _upload_and_ignore_errors),), frozenset({"TierReadable"}), 20, first=2
     ),
     "deleting segments of later leader epochs": Planted(
         (
@@ -271,8 +276,8 @@ PLANTED: Final[Mapping[str, Planted]] = {
             Patch(expiration, "is_of_later_term", lambda *_: False),
         ),
         frozenset({"NoForeignDeletions"}),
-        15,
-        first=21,
+        150,
+        first=43,
         run=run_deposed_leaders,
     ),
 }

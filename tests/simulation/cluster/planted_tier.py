@@ -52,15 +52,16 @@ PLANTED_TIER: Final[Mapping[str, Planted]] = {
         (Patch(BrokerSessions, "release", _forget_session),),
         frozenset({"ControllerStateIsImage", "SilentBrokersAreFenced", "NodesDoNotFail"}),
         30,
-        first=34,
+        first=5,
     ),
     "finding only controllers that were voters from the start": Planted(
-        (Patch(QuorumPart, "_endpoint", _endpoint_of_first_voters),), frozenset({"Liveness"}), 60, first=12
+        (Patch(QuorumPart, "_endpoint", _endpoint_of_first_voters),), frozenset({"Liveness"}), 150, first=50
     ),
     "serving damaged remote records": Planted(
         (Patch(StoredLog, "_check", _check_nothing), Patch(batch_stream, "crc32c", _match)),
         frozenset({"TieredReadsAreFinal"}),
         10,
+        first=5,
         run=run_rotting_store,
     ),
 }
