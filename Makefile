@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams spark-cluster franz-go fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams spark-cluster franz-go librdkafka fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -75,6 +75,9 @@ spark-cluster: $(BIN)/.installed-test  ## run the pipeline on a Spark cluster of
 
 franz-go: $(BIN)/.installed-test  ## franz-go's own integration tests against three nodes (RECORDS=100000; Go; minutes)
 	OTTLA_FRANZ_GO=1 KGO_TEST_RECORDS=$(or $(RECORDS),100000) $(BIN)/python -m pytest -q -s tests/interop/test_franz_go.py
+
+librdkafka: $(BIN)/.installed-test  ## librdkafka's own integration tests against three brokers (npm, C and C++ compilers; a quarter of an hour)
+	OTTLA_LIBRDKAFKA=1 $(BIN)/python -m pytest -q -s tests/interop/test_librdkafka_suite.py
 
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
