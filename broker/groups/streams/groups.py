@@ -70,6 +70,7 @@ class StreamsGroups:
         is_replaceable = classic is None or classic.is_empty
         if request.member_epoch != JOIN_EPOCH or self._is_other(request.group_id) or not is_replaceable:
             self._get_or_raise(request.group_id)
+        self._timers.end_initial_delay(request.group_id)  # that of a deleted group with this id
         result = self._heartbeat.run(StreamsGroup(request.group_id), request, caller)
         if classic is None:
             return result
