@@ -26,6 +26,7 @@ from tests.benchmarks import (
     tiered_source,
     wire,
 )
+from tests.benchmarks.coordinators import ConsumeCommitted, OffsetCommits, Rebalance, TransactionalProduce
 from tests.benchmarks.sides import Side
 from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Produce, SyncProduce, Workload
 from tests.support.kafka.apache_kafka import REPOSITORY
@@ -103,12 +104,12 @@ def run(asked: int | None, only: str) -> list[Row]:
         (start, memory), other = starts["ottla"], starts.get("kafka", (None, None))
         rows.append(row("start to first acknowledged produce", start, other[0], "s", "lower"))
         rows.append(row("anonymous memory after start", memory, other[1], "MB", "lower"))
-    workloads = [
+    workloads: list[Workload] = [
         workload
         for size, count in ((100, 1_000_000), (1000, 300_000), (10_000, 30_000))
         for workload in (Produce(size, count), Consume(size, 2 * count))
     ]
-    others = (OneMessageRequests(), SyncProduce(), HalfLoad())
+    others: Sequence[Workload] = (OneMessageRequests(), SyncProduce(), HalfLoad(), *coordinator_workloads())
     chosen = [each for each in (*workloads, *others) if any(only in name for name in each.figures)]
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         both = [stack.enter_context(make(Path(directory) / make.__name__)) for make in makers] if chosen else []
@@ -129,6 +130,13 @@ def run(asked: int | None, only: str) -> list[Row]:
         + spark_rows(only)
         + source_rows(only)
     )
+
+
+def coordinator_workloads() -> Sequence[Workload]:
+    """Return the workloads of transactions and groups."""
+    rebalances = [Rebalance(members, protocol) for members in (50, 500) for protocol in ("classic", "consumer")]
+    transactions = [TransactionalProduce(producers) for producers in (10, 100)]
+    return (*transactions, ConsumeCommitted(1000, 100_000), OffsetCommits(), *rebalances)
 
 
 def metadata_rows(only: str) -> list[Row]:

@@ -150,13 +150,16 @@ class Consume:
         if topic is None:
             topic = self._topics[side.name] = f"consume-{uuid.uuid4().hex}"
             create_topic(side, topic)
-            fill(side.bootstrap, topic, self._size, self._count)
+            self._fill(side, topic)
         drain = self._drain_with_confluent if shutil.which("kcat") is None else self._drain
         overhead_s = drain(side, topic, 1)
         cpu = side.cpu_s()
         took, used = drain(side, topic, self._count) - overhead_s, side.cpu_s() - cpu
         megabytes = self._size * self._count / 1e6
         return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
+
+    def _fill(self, side: Side, topic: str) -> None:
+        fill(side.bootstrap, topic, self._size, self._count)
 
     def _drain(self, side: Side, topic: str, count: int) -> float:
         command = ["kcat", "-C", "-q", "-b", side.bootstrap, "-t", topic, "-o", "beginning", "-c", str(count)]
