@@ -207,6 +207,12 @@ class BrokerConfig:
     transaction_state_log_segment_bytes = integer()
 
     # Share state
+    group_share_delivery_count_limit = integer()
+    group_share_max_share_sessions = integer()
+    group_share_partition_max_record_locks = integer()
+    group_share_record_lock_duration_ms = integer()
+    group_share_min_record_lock_duration_ms = integer()
+    group_share_max_record_lock_duration_ms = integer()
     share_coordinator_append_linger_ms = integer()
     share_coordinator_cold_partition_snapshot_interval_ms = integer()
     share_coordinator_load_buffer_size = integer()

@@ -25,6 +25,10 @@ class TopicMeters:
     failed_produce_requests: int = 0
     total_fetch_requests: int = 0
     failed_fetch_requests: int = 0
+    total_share_fetch_requests: int = 0
+    failed_share_fetch_requests: int = 0
+    total_share_acknowledge_requests: int = 0
+    failed_share_acknowledge_requests: int = 0
     replication_bytes_in: int = 0
     replication_bytes_out: int = 0
     invalid_magic_number_records: int = 0
@@ -47,6 +51,10 @@ _HELP = {
     "failed_produce_requests": "Produce requests that failed, counted once per partition",
     "total_fetch_requests": "Fetch requests, counted once per partition in them",
     "failed_fetch_requests": "Fetch requests that failed, counted once per partition",
+    "total_share_fetch_requests": "Share fetches with records or an error, counted once per partition",
+    "failed_share_fetch_requests": "Share fetches that failed, counted once per partition",
+    "total_share_acknowledge_requests": "Share acknowledgements, counted once per partition in them",
+    "failed_share_acknowledge_requests": "Share acknowledgements that failed, counted once per partition",
     "replication_bytes_in": "Bytes of record batches fetched from leaders",
     "replication_bytes_out": "Bytes of record batches sent to followers",
     "invalid_magic_number_records": "Batches refused for an unsupported record format",

@@ -63,6 +63,8 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         verifier=data.verifier,
         transactions=data.transactions,
         share_states=data.share_states,
+        shares=data.shares.partitions,
+        share_sessions=data.shares.sessions,
         producer_ids=data.producer_ids,
         loggers=loggers,
         metadata_topic=metadata.topic,

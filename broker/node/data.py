@@ -16,6 +16,7 @@ from broker.net.peer import NetworkClient, PeerSettings
 from broker.node.consumer_groups import consumer_group_environment, serves_consumer_groups
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
+from broker.node.share import SharePart, build_shares
 from broker.node.share_state import build_share_coordinator
 from broker.node.streams_groups import serves_streams_groups, streams_group_environment
 from broker.node.transactions import build_transactions
@@ -83,6 +84,7 @@ class DataPart:
     producer_ids: ProducerIds
     transactions: TransactionCoordinator
     share_states: ShareCoordinator
+    shares: SharePart
     marker_connections: NetworkClient
     verifier: TransactionVerifier
     verifier_connections: NetworkClient
@@ -93,6 +95,7 @@ class DataPart:
     def close_replication(self) -> None:
         """Stop fetching, changing in-sync replicas, asking transaction coordinators, and sending markers."""
         self.marker_connections.close()
+        self.shares.connections.close()
         self.verifier_connections.close()
         self.fetchers.close()
         self.isr_shrinking.close()
@@ -189,7 +192,7 @@ def build_data(
     failures.listen(partitions.on_directory_failed)
     settings = partial(_current_task_settings, config)
     tasks = LogTasks(partitions, log_dirs, cleaner, removals, flusher, runtime.io, runtime.clock, settings)
-    verifier_connections, marker_connections = (_connections(runtime, static) for _ in range(2))
+    verifier_connections, marker_connections, share_connections = (_connections(runtime, static) for _ in range(3))
     verifier = _build_verifier(runtime, config, cache, verifier_connections)
     groups = _build_groups(runtime, static, partitions, cache, verifier)
     roles.add_listener(groups)
@@ -200,6 +203,7 @@ def build_data(
     roles.add_listener(transactions)
     share_states = build_share_coordinator(runtime, static, partitions, lambda: cache.image)
     roles.add_listener(share_states)
+    shares = build_shares(runtime, static, lambda: cache.image, share_connections)
     return DataPart(
         log_dirs,
         store,
@@ -212,6 +216,7 @@ def build_data(
         producer_ids,
         transactions,
         share_states,
+        shares,
         marker_connections,
         verifier,
         verifier_connections,

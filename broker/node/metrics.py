@@ -21,6 +21,7 @@ from broker.metrics.node import (
 from broker.metrics.partitions import PartitionFigures, partition_families
 from broker.metrics.quorum import quorum_families
 from broker.metrics.requests import RequestMetrics
+from broker.metrics.share import share_session_families
 from broker.metrics.snapshots import snapshot_families
 from broker.net.server import Server
 from broker.node.data import DataPart, late_transaction_limit_ms
@@ -120,6 +121,12 @@ def _replicas(data: DataPart, metadata: MetadataPart, clock: Clock) -> list[Fami
         *data.verifier.figures.families(),
         *data.transactions.markers.figures.families(),
         *data.share_states.figures.families(),
+        *data.shares.partitions.services.figures.families(data.shares.partitions.figures),
+        *share_session_families(
+            lambda: len(data.shares.sessions),
+            lambda: data.shares.sessions.partition_count,
+            lambda: data.shares.sessions.evictions,
+        ),
         *fetcher_families(data.fetchers.figures),
         *replication_quota_families(data.throttles.leader, data.throttles.follower, clock.monotonic_ms),
     ]

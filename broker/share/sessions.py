@@ -15,7 +15,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _LAST_EPOCH: Final = 2**31 - 1
 
-SharePartitionKey = tuple[Uuid, int]
+TopicPartitionId = tuple[Uuid, int]
 """Topic id and partition index."""
 
 
@@ -33,13 +33,13 @@ class ShareSession:
     member: ShareMember
     connection_id: str
     epoch: int = 1
-    partitions: dict[SharePartitionKey, None] = field(default_factory=dict)
+    partitions: dict[TopicPartitionId, None] = field(default_factory=dict)
 
     def advance(self) -> None:
         """Expect the next request; the epoch after the highest one is 1."""
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
-    def take_turn(self) -> list[SharePartitionKey]:
+    def take_turn(self) -> list[TopicPartitionId]:
         """Return the partitions; each request begins with another one, so that all have their turn."""
         if not self.partitions:
             return []
@@ -54,8 +54,8 @@ class ShareFetchSession(NamedTuple):
     member: ShareMember
     epoch: int
     connection_id: str
-    added: tuple[SharePartitionKey, ...]
-    forgotten: tuple[SharePartitionKey, ...]
+    added: tuple[TopicPartitionId, ...]
+    forgotten: tuple[TopicPartitionId, ...]
     has_acknowledgements: bool
 
 

@@ -68,6 +68,8 @@ from broker.api.serving.internal_topics import InternalTopicCreation
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Route, route
+from broker.api.share_acknowledge import ShareAcknowledgeHandler
+from broker.api.share_fetch import ShareFetchHandler
 from broker.api.streams_group_describe import StreamsGroupDescribeHandler
 from broker.api.streams_group_heartbeat import StreamsGroupHeartbeatHandler
 from broker.api.sync_group import SyncGroupHandler
@@ -79,6 +81,8 @@ from broker.config.broker_config import BrokerConfig
 from broker.fetch.replica_selector import RACK_AWARE_SELECTOR, RackAwareReplicaSelector
 from broker.fetch.service import FetchService
 from broker.fetch.sessions import FetchSessions
+from broker.fetch.share.service import ShareFetchService
+from broker.metadata.image.features import SHARE_VERSION
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_names import SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.runtime.controller.loggers import ProcessLoggers
@@ -90,6 +94,8 @@ from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.replication.throttles import ReplicationThrottles
+from broker.runtime.share.share_partitions import SharePartitions
+from broker.share.sessions import ShareSessions
 from broker.telemetry.client_metrics import ClientMetrics
 from protocol.api_keys import ApiKey
 from storage.directories.log_dirs import LogDirs
@@ -130,6 +136,8 @@ class BrokerServices:
     verifier: TransactionVerifier
     transactions: TransactionCoordinator
     share_states: ShareCoordinator
+    shares: SharePartitions
+    share_sessions: ShareSessions
     producer_ids: ProducerIdSource
     loggers: ProcessLoggers
     metadata_topic: ClusterMetadataTopic | None
@@ -166,6 +174,7 @@ def broker_routes(services: BrokerServices) -> tuple[Route, ...]:
         *_group_routes(s),
         *_transaction_routes(s),
         *_share_state_routes(s),
+        *_share_routes(s),
         *_admin_routes(s),
         *broker_rows(forwarded_routes(s), s.forwarder, _broker_steps(s)),
     )
@@ -312,6 +321,21 @@ def _transaction_routes(s: BrokerServices) -> tuple[Route, ...]:
         route(ApiKey.END_TXN, EndTxnHandler(transactions), writes),
         route(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsHandler(transactions), needs.DESCRIBE_TRANSACTIONAL_ID),
         route(ApiKey.LIST_TRANSACTIONS, ListTransactionsHandler(transactions), needs.DESCRIBE_TRANSACTIONAL_ID),
+    )
+
+
+def _share_routes(s: BrokerServices) -> tuple[Route, ...]:
+    """Return the rows of share groups at partition leaders."""
+    shares = ShareFetchService(s.partitions, s.shares, s.share_sessions, s.runtime)
+    reads = needs.READ_GROUP & needs.READ_TOPIC
+
+    def is_served() -> bool:
+        return s.image().features.levels.get(SHARE_VERSION, 0) >= 1
+
+    fetch = ShareFetchHandler(shares, s.config().fetch_max_bytes, is_served, s.fetch_quota)
+    return (
+        route(ApiKey.SHARE_FETCH, fetch, reads),
+        route(ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeHandler(shares, is_served), reads),
     )
 
 

@@ -1,0 +1,76 @@
+"""Members of share groups in requests: acknowledgements, checked, and leaders in responses (KIP-932, KIP-1222)."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from broker.api.serving.current_leader import LeaderHints
+from broker.fetch.share.service import Acknowledgements
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.share.records import AcknowledgementBatch, AcknowledgeType
+from broker.share.sessions import TopicPartitionId
+from protocol.errors import ErrorCode
+from protocol.primitives import Uuid
+
+RENEWAL_FROM = 2
+REDIRECTED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
+"""Errors beside which a response names the current leader."""
+
+
+class _Batch(Protocol):
+    first_offset: int
+    last_offset: int
+    acknowledge_types: list[int]
+
+
+B = TypeVar("B", bound=_Batch)
+T = TypeVar("T")
+
+
+def acknowledgements_of(
+    partitions: Iterable[tuple[TopicPartitionId, Sequence[B]]], *, may_renew: bool
+) -> Acknowledgements:
+    """Return what a request acknowledges; INVALID_REQUEST for partitions with malformed batches."""
+    return {
+        key: parsed if (parsed := _parsed(batches, may_renew=may_renew)) is not None else ErrorCode.INVALID_REQUEST
+        for key, batches in partitions
+        if batches
+    }
+
+
+def _parsed(batches: Sequence[B], *, may_renew: bool) -> list[AcknowledgementBatch] | None:
+    """Return batches in order that do not overlap and have one type, or one for each offset; None otherwise."""
+    highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
+    parsed: list[AcknowledgementBatch] = []
+    end = -1
+    for batch in batches:
+        types = batch.acknowledge_types
+        is_ordered = end < batch.first_offset <= batch.last_offset
+        is_complete = len(types) in (1, batch.last_offset - batch.first_offset + 1)
+        if not is_ordered or not is_complete or not all(0 <= each <= highest for each in types):
+            return None
+        end = batch.last_offset
+        parsed.append(AcknowledgementBatch(batch.first_offset, end, tuple(AcknowledgeType(each) for each in types)))
+    return parsed
+
+
+def by_topic(entries: Iterable[tuple[Uuid, T]]) -> dict[Uuid, list[T]]:
+    """Return entries by topic id, in order."""
+    topics: dict[Uuid, list[T]] = {}
+    for topic_id, entry in entries:
+        topics.setdefault(topic_id, []).append(entry)
+    return topics
+
+
+class ShareLeaderHints:
+    """The leaders that one response names."""
+
+    def __init__(self, image: MetadataImage, listener: str) -> None:
+        self._image = image
+        self.hints = LeaderHints(image, listener)
+
+    def leader_of(self, key: TopicPartitionId, *errors: ErrorCode) -> tuple[int, int]:
+        """Return leader id and epoch for a partition with an error that sends the client elsewhere, else zeros."""
+        if REDIRECTED.isdisjoint(errors):
+            return (0, 0)
+        topic_id, index = key
+        return self.hints.leader_of(self._image.topics.by_id(topic_id), index)

@@ -1,0 +1,1 @@
+"""Share fetches: sessions, acknowledgements, rounds of reads, and waiting (KIP-932)."""

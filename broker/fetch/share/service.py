@@ -1,0 +1,111 @@
+"""Share fetches and acknowledgements of one broker: sessions, share partitions, and their ends.
+
+The service knows no wire format; `broker.api.share_fetch` and `broker.api.share_acknowledge` translate.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from broker.coordination.share_partition_key import SharePartitionKey
+from broker.fetch.share.pending import PendingShareFetch
+from broker.fetch.share.rounds import ShareFetchOptions, ShareFetchRounds
+from broker.net.request import ConnectionInfo
+from broker.runtime.loop.runtime import Runtime
+from broker.runtime.partitions.registry import Partitions
+from broker.runtime.share.share_partitions import SharePartitions
+from broker.share.records import AcknowledgementBatch
+from broker.share.sessions import ShareFetchSession, ShareMember, ShareSession, ShareSessions, TopicPartitionId
+from protocol.errors import ErrorCode
+
+Acknowledgements = Mapping[TopicPartitionId, Sequence[AcknowledgementBatch] | ErrorCode]
+"""The acknowledgements of a member by partition, or the error of a request that is malformed there."""
+Results = dict[TopicPartitionId, ErrorCode]
+
+
+class ShareFetchService:
+    """Serves the members of share groups. A session ends with its connection, and releases the member's records."""
+
+    def __init__(
+        self, partitions: Partitions, shares: SharePartitions, sessions: ShareSessions, runtime: Runtime
+    ) -> None:
+        self.partitions = partitions
+        self.shares = shares
+        self._sessions = sessions
+        self._runtime = runtime
+        self._members: dict[str, set[ShareMember]] = {}
+
+    def open(self, request: ShareFetchSession, connection: ConnectionInfo) -> ShareSession | ErrorCode:
+        """Open, continue or find the session of a share fetch."""
+        session = self._sessions.fetch(request)
+        if isinstance(session, ShareSession) and session.connection_id == connection.connection_id:
+            members = self._members.get(connection.connection_id)
+            if members is None:
+                members = self._members[connection.connection_id] = set()
+                connection.when_closed(partial(self._on_closed, connection.connection_id))
+            members.add(session.member)
+        return session
+
+    def proceed(self, member: ShareMember, epoch: int) -> ShareSession | ErrorCode:
+        """Continue or find the session of a request that only acknowledges."""
+        return self._sessions.acknowledge(member, epoch)
+
+    def fetch(
+        self,
+        session: ShareSession,
+        options: ShareFetchOptions,
+        when_input_ended: Callable[[Callable[[], None]], None],
+    ) -> "asyncio.Future[ShareFetchRounds]":
+        """Return the future records of a session's partitions."""
+        rounds = ShareFetchRounds(session.member, session.take_turn(), options, self.partitions, self.shares)
+        pending = PendingShareFetch(rounds, self._runtime)
+        pending.start(when_input_ended)
+        return pending.future
+
+    async def acknowledge(self, member: ShareMember, acknowledgements: Acknowledgements) -> Results:
+        """Acknowledge records of a member; return the results once they are persisted."""
+        waiting: dict[TopicPartitionId, asyncio.Future[ErrorCode]] = {}
+        results: Results = {}
+        for key, batches in acknowledgements.items():
+            result = batches if isinstance(batches, ErrorCode) else self._acknowledge(member, key, batches)
+            if isinstance(result, ErrorCode):
+                results[key] = result
+            else:
+                waiting[key] = result
+        for key, future in waiting.items():
+            results[key] = await asyncio.shield(future)
+        return results
+
+    async def close(self, session: ShareSession) -> None:
+        """End a session, and release the records of its member."""
+        if self._sessions.close(session.member) is session:
+            for future in self._release(session):
+                await asyncio.shield(future)
+        self._retire(session.member.group_id)
+
+    def _acknowledge(
+        self, member: ShareMember, key: TopicPartitionId, batches: Sequence[AcknowledgementBatch]
+    ) -> "ErrorCode | asyncio.Future[ErrorCode]":
+        led = self.shares.find(SharePartitionKey(member.group_id, *key))
+        if led is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return led.acknowledge(member.member_id, batches)
+
+    def _release(self, session: ShareSession) -> "list[asyncio.Future[ErrorCode]]":
+        group_id, member_id = session.member
+        futures: list[asyncio.Future[ErrorCode]] = []
+        for key in session.partitions:
+            led = self.shares.find(SharePartitionKey(group_id, *key))
+            result = ErrorCode.NONE if led is None else led.release_member(member_id)
+            if not isinstance(result, ErrorCode):
+                futures.append(result)
+        return futures
+
+    def _on_closed(self, connection_id: str) -> None:
+        for session in self._sessions.disconnect(connection_id, self._members.pop(connection_id, ())):
+            self._release(session)
+            self._retire(session.member.group_id)
+
+    def _retire(self, group_id: str) -> None:
+        if not self._sessions.has_group(group_id):
+            self.shares.retire(group_id)
