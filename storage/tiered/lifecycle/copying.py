@@ -18,6 +18,7 @@ from storage.files import FileSystem
 from storage.log import Log
 from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
 from storage.tiered.catalog.lineage import Lineage, encode_epochs, epochs_of
+from storage.tiered.lifecycle.deleted_epochs import with_deleted_epochs
 from storage.tiered.remote_storage import SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId
 
@@ -145,7 +146,9 @@ def describe(
     broker_id: BrokerId,
     now_ms: int,
 ) -> RemoteSegment:
-    """Return the metadata of a segment at the start of its copy. Raises ValueError without a known leader epoch."""
+    """Return the metadata of a segment at the start of its copy. Raises OSError, and ValueError without a known leader
+    epoch.
+    """
     return RemoteSegment(
         id=segment_id,
         start_offset=facts.base_offset,
@@ -154,15 +157,15 @@ def describe(
         broker_id=broker_id,
         event_timestamp_ms=now_ms,
         size_bytes=facts.size_bytes,
-        leader_epochs=epochs_of(log.epochs.entries, facts.base_offset, facts.end_offset),
+        leader_epochs=epochs_of(with_deleted_epochs(log.epochs.entries, segment), facts.base_offset, facts.end_offset),
         txn_index_empty=not segment.txn_index.entries,
     )
 
 
 def files_of(fs: FileSystem, log: Log, segment: LogSegment, facts: ClosedSegment) -> SegmentFiles:
-    """Return the files to copy, with the leader-epoch history of the log up to the segment's end."""
+    """Return the files to copy, with the leader-epoch history of the log up to the segment's end. Raises OSError."""
     end = facts.end_offset + 1
-    history = [entry for entry in log.epochs.entries if entry.start_offset < end]
+    history = [entry for entry in with_deleted_epochs(log.epochs.entries, segment) if entry.start_offset < end]
     return SegmentFiles(
         fs=fs,
         log=segment.path(LOG_SUFFIX),

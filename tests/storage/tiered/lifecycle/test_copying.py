@@ -139,6 +139,37 @@ def test_files_include_the_snapshot_and_epochs_of_the_segment_end(log: Log, fs: 
         assert fs.exists(path), path
 
 
+@pytest.mark.parametrize("start", range(1, 12))
+def test_deleted_records_keep_their_epochs(fs: MemoryFileSystem, start: int) -> None:
+    log = Log.open(fs, "t-2", LogConfig(remote_storage_enable=True), now_ms=NOW_MS, clean_shutdown=True)
+    for epoch in (1, 1, 3, 3, 4, 7):
+        log.append_as_leader(batch(2, NOW_MS), LeaderEpoch(epoch), now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.advance_high_watermark(12)
+    whole = facts(log)
+    segment = CopyBacklog(log).at(-1).segments[0]
+    expected = tuple(SegmentEpoch(LeaderEpoch(epoch), at) for epoch, at in ((1, 0), (3, 4), (4, 8), (7, 10)))
+    log.maybe_increment_log_start_offset(start)
+    assert log.epochs.entries[0].start_offset == start
+    described = describe(log, segment, whole, ID, broker_id=BrokerId(1), now_ms=NOW_MS)
+    assert described.leader_epochs == expected
+    assert files_of(fs, log, segment, whole).leader_epochs == b"0\n4\n1 0\n3 4\n4 8\n7 10\n"
+
+
+def test_rotten_epoch_of_a_deleted_batch_is_not_copied(fs: MemoryFileSystem) -> None:
+    log = Log.open(fs, "t-3", LogConfig(remote_storage_enable=True), now_ms=NOW_MS, clean_shutdown=True)
+    for epoch in (1, 2):
+        log.append_as_leader(batch(2, NOW_MS), LeaderEpoch(epoch), now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.advance_high_watermark(4)
+    whole = facts(log)
+    segment = CopyBacklog(log).at(-1).segments[0]
+    log.maybe_increment_log_start_offset(2)
+    fs.open_existing(segment.path(".log")).write(12, b"\x7f")
+    described = describe(log, segment, whole, ID, broker_id=BrokerId(1), now_ms=NOW_MS)
+    assert described.leader_epochs == (SegmentEpoch(LeaderEpoch(2), 0),)
+
+
 def test_missing_producer_snapshot_is_none(log: Log, fs: MemoryFileSystem) -> None:
     """KIP-952: topics older than 2.8 lack producer snapshots."""
     log.snapshots.remove(10)
