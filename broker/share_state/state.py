@@ -41,8 +41,12 @@ class ShareState:
     def updated(
         self, leader_epoch: int, start_offset: int, delivery_complete_count: int, batches: Iterable[StateBatch]
     ) -> "ShareState":
-        """Apply a write; its batches may overlap the present ones."""
-        start_offset = self.start_offset if start_offset == UNCHANGED else start_offset
+        """Apply a write; its batches may overlap the present ones.
+
+        The start offset never goes back within a state epoch: a write that arrives late or twice would otherwise open
+        the window for records again whose states are pruned. Apache Kafka takes the offset as it comes.
+        """
+        start_offset = max(self.start_offset, start_offset)
         return replace(
             self,
             leader_epoch=self.leader_epoch if leader_epoch == UNCHANGED else leader_epoch,

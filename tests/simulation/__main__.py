@@ -1,5 +1,5 @@
 """`python -m tests.simulation --seeds N`: seeded simulation of quorum, replication, remote storage, cluster,
-transactions.
+transactions, share partitions.
 """
 
 import argparse
@@ -18,6 +18,8 @@ from tests.simulation.remote_log.campaign import run_seed as run_remote_storage_
 from tests.simulation.remote_log.state import RemoteStorageCounts
 from tests.simulation.replication.campaign import run_seed as run_replication_seed
 from tests.simulation.replication.counts import ReplicationCounts
+from tests.simulation.share.campaign import run_seed as run_share_seed
+from tests.simulation.share.checker import ShareCounts
 from tests.simulation.simulator import SimulationResult
 from tests.simulation.transactions.campaign import run_seed as run_transaction_seed
 from tests.simulation.transactions.checker import TransactionCounts
@@ -40,6 +42,7 @@ PLANES: Final[Mapping[str, Plane]] = {
     "tiered": Plane(run_remote_storage_seed, RemoteStorageCounts.NAMES),
     "cluster": Plane(run_cluster_seed, ClusterCounts.NAMES),
     "transactions": Plane(run_transaction_seed, TransactionCounts.NAMES),
+    "share": Plane(run_share_seed, ShareCounts.NAMES),
 }
 
 

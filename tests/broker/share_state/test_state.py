@@ -44,6 +44,11 @@ def test_later_delivery_replaces_the_middle_of_a_batch() -> None:
     )
 
 
+def test_late_update_does_not_move_the_start_back() -> None:
+    state = ShareState(snapshot_epoch=0, state_epoch=0, leader_epoch=0, start_offset=10)
+    assert state.updated(-1, 5, -1, ()).start_offset == 10
+
+
 def test_update_moves_the_start_and_keeps_what_follows() -> None:
     state = ShareState(snapshot_epoch=2, state_epoch=1, leader_epoch=3, start_offset=100, create_ms=5, write_ms=5)
     state = state.updated(-1, -1, 2, [StateBatch(100, 109, ACKNOWLEDGED, 1), StateBatch(112, 119, AVAILABLE, 1)])

@@ -1,0 +1,1 @@
+"""Seeded histories of share partitions: leaders, their coordinator, and members."""
