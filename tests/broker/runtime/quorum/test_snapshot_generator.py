@@ -141,7 +141,7 @@ class TestByItself:
         assert node.metrics.generation_ms.count >= 1
 
     def test_changes_count_and_additions_do_not(self) -> None:
-        node = populated(min_bytes=100, ratio=0.3)
+        node = populated(min_bytes=100, ratio=0.2)
         node.cut()
         before = node.metrics.generation_ms.count
         for name in ("d", "e", "f"):
