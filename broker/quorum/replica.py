@@ -236,9 +236,12 @@ class QuorumReplica:
         self._save()
 
     def control_changed(self, now: Instant) -> None:
-        """Apply appended or truncated voter records: this node may have become a voter or an observer."""
+        """Apply appended or truncated voter records: this node may have become a voter or an observer.
+
+        A change of kraft.version changes the format of quorum-state with the next transition: a leader that wrote it
+        now would answer nobody until a slow disk is done.
+        """
         self.control = self.history.latest
-        self._save()
         self._adapt_role(now)
 
     def _adapt_role(self, now: Instant) -> None:
@@ -277,7 +280,7 @@ class QuorumReplica:
     # Durable state, and notifications to listeners
 
     def _save(self) -> None:
-        """Schedule a write of the term, unless it equals the last one written."""
+        """Schedule a write of the term in the format of kraft.version, unless the same content was written last."""
         epoch, leader_id, voted = self.term
         version = min(self.control.kraft_version, 1)
         state = ElectionState(

@@ -693,6 +693,28 @@ def test_static_voters_apply_until_a_voters_record() -> None:
     assert leader.up.facts.log_end_epoch == leader.up.facts.epoch
 
 
+def test_upgrade_of_kraft_version_writes_quorum_state_with_the_next_election_alone() -> None:
+    """A leader that wrote quorum-state would answer nobody until a slow disk is done."""
+    harness = QuorumHarness()
+    harness.static([1, 2, 3])
+    for node in harness.nodes.values():
+        node.start()
+    harness.advance(9000)
+    leader = harness.leader()
+    before = leader.disk.election
+    harness.expect(0, lambda token: leader.up.upgrade_kraft_version(token, 1, harness.now))
+    leader.work()
+    harness.advance(50)
+    assert leader.up.facts.kraft_version == 1
+    assert before is not None
+    assert before.version == 0
+    assert leader.disk.election is before
+    leader.up.resign(leader.up.facts.epoch, harness.now)
+    harness.advance(9000)
+    assert leader.disk.election is not None
+    assert leader.disk.election.version == 1
+
+
 def test_observer_is_removed_after_its_session_timeout() -> None:
     driven = Driven(change=lambda settings: replace(settings, observer_session_timeout_ms=1000)).lead()
     driven.fetch_of(9, 0, last=0)

@@ -22,6 +22,7 @@ from tests.simulation.quorum.disk import METADATA_DIRECTORY
 from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 if TYPE_CHECKING:
+    from tests.simulation.quorum.node import Node
     from tests.simulation.quorum.simulation import QuorumSimulator
 
 CLUSTER_ID: Final = "simulated-cluster-0001"
@@ -98,8 +99,10 @@ class OfferSchedule:
         self._simulation = simulation
         self._random = Random(f"offers {simulation.seed}")
         self._is_over = False
+        self._wipe = wipe
         self._kinds: tuple[tuple[int, Callable[[], None]], ...] = (
             (10, self._offer_ahead),
+            (12, self._offer_diverging),
             (4, self._offer_sound),
             (5, self._offer_other_epoch),
             (8, wipe),
@@ -135,10 +138,24 @@ class OfferSchedule:
         """Offer a snapshot of some node's log, committed or not, that ends at a batch boundary."""
         up = [node for node in self._simulation.nodes.values() if node.replica is not None]
         if up:
-            replica = self._random.choice(up).replica
-            assert replica is not None
-            imagine = replica.imagine
-            self._simulation.world.run(replica.process, lambda: self._offer(imagine(self._random), "from a log"))
+            self._offer_of(self._random.choice(up), "from a log")
+
+    def _offer_diverging(self) -> None:
+        """Offer a snapshot of the log of a node that does not know the newest epoch, and wipe a node that may fetch it
+        once other records are committed at its end.
+        """
+        observed = self._simulation.checker.observed
+        seen = [(now.epoch, node) for node in self._simulation.nodes.values() if (now := observed(node.id)) is not None]
+        newest = max((epoch for epoch, _ in seen), default=0)
+        behind = [node for epoch, node in seen if epoch < newest and node.replica is not None]
+        if behind:
+            self._offer_of(self._random.choice(behind), "from the log of a node behind the newest epoch")
+            self._wipe()
+
+    def _offer_of(self, node: "Node", what: str) -> None:
+        assert node.replica is not None
+        imagine = node.replica.imagine
+        self._simulation.world.run(node.replica.process, lambda: self._offer(imagine(self._random), what))
 
     def _offer_sound(self) -> None:
         self._offer(self._any_snapshot(), "from a disk")

@@ -260,7 +260,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         Parts(core=ImportsOtherHistories),
         frozenset({"SnapshotsStandForCommittedRecords", "SameSnapshotSameBytes"}),
         150,
-        first=270,
+        first=18,
     ),
     "importing a snapshot above the high watermark": Planted(
         Parts(core=ImportsUncommitted), frozenset({"SnapshotsStandForCommittedRecords"}), 50, first=34
