@@ -103,13 +103,8 @@ class Acquisition:
 
 
 def _end_of_batch(batches: tuple[OffsetSpan, ...], offset: int) -> int:
-    """Return the last offset of the batch that holds an offset, or of the last batch below it."""
-    end = batches[0].last
-    for batch in batches:
-        if batch.first > offset:
-            break
-        end = batch.last
-    return end
+    """Return the last offset of the batch that holds an offset; in a hole, of the next batch."""
+    return next((batch.last for batch in batches if batch.last >= offset), batches[-1].last)
 
 
 def _cut_at_batches(batches: tuple[OffsetSpan, ...], first: int, last: int, batch_size: int) -> list[OffsetSpan]:

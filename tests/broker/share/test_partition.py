@@ -4,7 +4,9 @@ from broker.share.partition import ShareUpdate
 from broker.share.records import (
     AcknowledgeType,
     AcquiredRecords,
+    AcquireRequest,
     DeliveryBatch,
+    FetchedBatches,
     OffsetSpan,
     RecordState,
     ShareLimits,
@@ -263,3 +265,11 @@ def test_runs_are_joined_again() -> None:
         share.acknowledge(ack(offset, offset))
         share.persist()
     assert share.states() == [(0, 2, "ACQUIRED", 1), (3, 5, "ACKNOWLEDGED", 1), (6, 9, "ACQUIRED", 1)]
+
+
+def test_limit_within_a_hole_reaches_to_the_end_of_the_next_batch() -> None:
+    share = SharePartitionHarness()
+    share.acquire(count=10)
+    assert share.partition.acquire(
+        AcquireRequest("m", 1, 0), FetchedBatches(10, (OffsetSpan(0, 9), OffsetSpan(20, 29))), LOCK_MS
+    ) == [AcquiredRecords(10, 29, 1)]
