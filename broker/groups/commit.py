@@ -14,6 +14,8 @@ from broker.groups.consumer.offsets import check_consumer_commit
 from broker.groups.directory import GroupDirectory
 from broker.groups.metrics import GroupMetrics
 from broker.groups.records import CommittedOffset, GroupEvent, GroupRecord, OffsetKey, offset_committed
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.validation import refuse_share_group
 from broker.groups.state import GroupState
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.offsets import CheckPartition, check_streams_commit
@@ -78,6 +80,8 @@ class OffsetCommit:
     def _check(self, request: OffsetCommitRequest, api_version: int) -> CheckPartition | None:
         epoch = request.generation_id_or_member_epoch
         match self._groups.find(request.group_id):
+            case ShareGroup() as group:
+                refuse_share_group(group)
             case StreamsGroup() as group:
                 return check_streams_commit(group, request.member_id, epoch, api_version)
             case ConsumerGroup() as group:

@@ -7,6 +7,9 @@ from broker.groups.directory import AnyGroup, GroupDirectory
 from broker.groups.metrics import GroupMetrics
 from broker.groups.offsets import OffsetStore
 from broker.groups.records import GroupEvent, GroupRecord, OffsetKey, group_removed, offset_removed
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.records import share_group_removed
+from broker.groups.share.validation import refuse_share_group
 from broker.groups.state import GroupState
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.records import streams_group_removed
@@ -51,6 +54,8 @@ class Deletions:
         Raise KafkaError when the group has no offsets to delete.
         """
         group = self._groups.find(request.group_id) or self._groups.classic.get_or_raise(request.group_id)
+        if isinstance(group, ShareGroup):
+            refuse_share_group(group)
         if isinstance(group, ClassicGroup):
             _check_offset_deletion(group)
         records: list[GroupRecord] = []
@@ -82,6 +87,8 @@ def tombstones_of(group: AnyGroup) -> list[GroupRecord]:
     """Return the tombstones of a group without members; its offsets have others."""
     if isinstance(group, ClassicGroup):
         return [group_removed(group.group_id)]
+    if isinstance(group, ShareGroup):
+        return share_group_removed(group.group_id, group.members)
     if isinstance(group, StreamsGroup):
         return streams_group_removed(group.group_id, group.members)
     return consumer_group_removed(

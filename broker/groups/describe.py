@@ -6,6 +6,7 @@ from broker.groups.classic import ClassicGroup
 from broker.groups.consumer.describe import CONSUMER_GROUP_TYPE, listed
 from broker.groups.directory import GroupDirectory
 from broker.groups.member import ClassicGroupMember
+from broker.groups.share.describe import SHARE_GROUP_TYPE, listed_share_group
 from broker.groups.state import GroupState
 from broker.groups.streams.describe import STREAMS_GROUP_TYPE, listed_streams_group
 from protocol.errors import ErrorCode
@@ -13,6 +14,7 @@ from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMemb
 from protocol.messages.list_groups import ListedGroup
 
 CLASSIC_GROUP_TYPE = "classic"
+_GROUP_TYPES = frozenset((CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, STREAMS_GROUP_TYPE, SHARE_GROUP_TYPE))
 
 
 def reports_missing_groups(api_version: int) -> bool:
@@ -23,7 +25,7 @@ def reports_missing_groups(api_version: int) -> bool:
 def list_groups(groups: GroupDirectory, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
     """Return the groups in one of the states and of one of the types, in any case; an empty filter accepts all."""
     wanted_states = {state.strip().lower() for state in states}
-    wanted_types = {each.lower() for each in types} or {CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, STREAMS_GROUP_TYPE}
+    wanted_types = {each.lower() for each in types} or _GROUP_TYPES
     found: list[ListedGroup] = []
     if CLASSIC_GROUP_TYPE in wanted_types:
         found.extend(map(_listed, groups.classic))
@@ -31,6 +33,8 @@ def list_groups(groups: GroupDirectory, states: Collection[str], types: Collecti
         found.extend(map(listed, groups.consumer))
     if STREAMS_GROUP_TYPE in wanted_types:
         found.extend(map(listed_streams_group, groups.streams))
+    if SHARE_GROUP_TYPE in wanted_types:
+        found.extend(map(listed_share_group, groups.share))
     if "not_ready" in wanted_states:  # Kafka's own filter knows the state of streams groups by this name only
         wanted_states.add("notready")
     return [each for each in found if not wanted_states or each.group_state.lower() in wanted_states]

@@ -6,11 +6,14 @@ from typing import NamedTuple
 from broker.groups.classic import ClassicGroup
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.table import ConsumerGroupTable
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.table import ShareGroupTable
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.table import StreamsGroupTable
 from broker.groups.table import GroupTable
 
-AnyGroup = ClassicGroup | ConsumerGroup | StreamsGroup
+ModernGroup = ConsumerGroup | StreamsGroup | ShareGroup
+AnyGroup = ClassicGroup | ModernGroup
 
 
 class GroupDirectory(NamedTuple):
@@ -19,16 +22,17 @@ class GroupDirectory(NamedTuple):
     classic: GroupTable
     consumer: ConsumerGroupTable
     streams: StreamsGroupTable
+    share: ShareGroupTable
 
     def find(self, group_id: str) -> AnyGroup | None:
         """Return the group of any type."""
         return self.modern(group_id) or self.classic.get(group_id)
 
-    def modern(self, group_id: str) -> ConsumerGroup | StreamsGroup | None:
+    def modern(self, group_id: str) -> ModernGroup | None:
         """Return the group if its members are replayed state, which heartbeats of their own kind change."""
-        return self.consumer.get(group_id) or self.streams.get(group_id)
+        return self.consumer.get(group_id) or self.streams.get(group_id) or self.share.get(group_id)
 
     def ids(self) -> Iterator[str]:
         """Yield the ids of all groups."""
-        for table in (self.classic, self.consumer, self.streams):
+        for table in (self.classic, self.consumer, self.streams, self.share):
             yield from table.ids()

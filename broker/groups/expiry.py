@@ -13,7 +13,7 @@ waits for it. The time from which the retention counts depends on the group:
 An old client may have set an expiry time with its commit, which then applies instead. No offset with an open
 transaction expires. An empty group is removed with its last offset, or at once if it has none and no member is pending.
 Kafka removes such groups without regard to pending members, and to open transactions of a group without committed
-offsets.
+offsets. Share groups have no committed offsets, and stay until they are deleted.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,7 @@ from broker.groups.metrics import GroupMetrics
 from broker.groups.offsets import OffsetStore
 from broker.groups.rebalance import Outcome
 from broker.groups.records import CommittedOffset, GroupRecord, OffsetKey, offset_removed
+from broker.groups.share.group import ShareGroup
 from broker.groups.state import GroupState
 from broker.groups.timers import ExpiryDue, GroupTimers
 
@@ -66,7 +67,7 @@ class OffsetExpiry:
         records: list[GroupRecord] = []
         for group_id in group_ids[:_GROUPS_PER_SLICE]:
             group = self._groups.find(group_id)
-            if group is not None:
+            if group is not None and not isinstance(group, ShareGroup):
                 self._expire(group, records)
         return CoordinatorResult(None, records, atomic=False)
 

@@ -51,11 +51,16 @@ class GroupMetrics:
             "classic": sum(self.groups.values()),
             "consumer": self.consumer_groups.total(),
             "streams": self.streams_groups.total(),
+            "share": self.share_groups.total(),
         }
 
     def consumer_groups_by_state(self) -> dict[str, int]:
         """Return the number of consumer groups in each state, by its name in Kafka's metrics."""
         return {state.value.lower(): self.consumer_groups[state] for state in ConsumerGroupState}
+
+    def share_groups_by_state(self) -> dict[str, int]:
+        """Return the number of share groups in each state, by its name in Kafka's metrics."""
+        return {state.value.lower(): self.share_groups[state] for state in ShareGroupState}
 
     def streams_groups_by_state(self) -> dict[str, int]:
         """Return the number of streams groups in each state, by its name in Kafka's metrics."""

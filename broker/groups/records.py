@@ -1,8 +1,8 @@
 """The records of groups in `__consumer_offsets`, in Kafka's formats, and their events.
 
 A key is an int16 type and a message; a value is an int16 version and a message; no value is a tombstone. Types 0 and 1
-are committed offsets, 2 is a classic group; the types of consumer and streams groups are in `consumer/records.py` and
-`streams/records.py`. Other types (share groups) are ignored: not decoded, not replayed, not deleted.
+are committed offsets, 2 is a classic group; the types of consumer, streams and share groups are in their packages'
+`records.py`. Other types are ignored: not decoded, not replayed, not deleted.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from broker.coordination.shard import CoordinatorRecord
 from broker.groups.classic import ClassicGroup
 from broker.groups.consumer.records import ConsumerGroupEvent, decode_consumer_record
+from broker.groups.share.records import ShareGroupEvent, decode_share_record
 from broker.groups.streams.records import StreamsGroupEvent, decode_streams_record
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import DecodeError
@@ -75,7 +76,15 @@ class GroupRemoved(NamedTuple):
     group_id: str
 
 
-GroupEvent = OffsetCommitted | OffsetRemoved | GroupWritten | GroupRemoved | ConsumerGroupEvent | StreamsGroupEvent
+GroupEvent = (
+    OffsetCommitted
+    | OffsetRemoved
+    | GroupWritten
+    | GroupRemoved
+    | ConsumerGroupEvent
+    | StreamsGroupEvent
+    | ShareGroupEvent
+)
 GroupRecord = CoordinatorRecord[GroupEvent]
 
 
@@ -144,7 +153,11 @@ def decode_record(key: bytes, value: bytes | None) -> GroupEvent | None:
         return _decode_offset(key, value)
     if record_type == GROUP_METADATA_TYPE:
         return _decode_group(key, value)
-    return decode_consumer_record(record_type, key, value) or decode_streams_record(record_type, key, value)
+    return (
+        decode_consumer_record(record_type, key, value)
+        or decode_streams_record(record_type, key, value)
+        or decode_share_record(record_type, key, value)
+    )
 
 
 def _decode_offset(key: bytes, value: bytes | None) -> GroupEvent:

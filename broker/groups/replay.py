@@ -12,6 +12,7 @@ from broker.groups.directory import GroupDirectory
 from broker.groups.member import ClassicGroupMember, SupportedProtocol
 from broker.groups.offsets import OffsetStore
 from broker.groups.records import GroupEvent, GroupRemoved, GroupWritten, OffsetCommitted, OffsetRemoved
+from broker.groups.share.records import ShareGroupEvent
 from broker.groups.state import GroupState
 from broker.groups.streams.records import StreamsGroupEvent
 from protocol.messages.group_records import GroupMetadataValue, MemberMetadata
@@ -39,6 +40,8 @@ class Replay:
                 self._groups.classic.put(group_from_record(group_id, value))
             case GroupRemoved(group_id):
                 self._groups.classic.remove(group_id)
+            case _ if isinstance(event, ShareGroupEvent):
+                self._groups.share.replay(event)
             case _ if isinstance(event, StreamsGroupEvent):
                 self._groups.streams.replay(event)
             case _:

@@ -28,6 +28,11 @@ from broker.groups.offsets import OffsetStore
 from broker.groups.rebalance import NOTHING, Outcome, Rebalances
 from broker.groups.records import GroupEvent, decode_record
 from broker.groups.replay import Replay
+from broker.groups.share.environment import ShareGroupEnvironment
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.groups import ShareGroups
+from broker.groups.share.timers import ShareSessionExpired
+from broker.groups.share.validation import refuse_share_group
 from broker.groups.state import Transition, can_rebalance
 from broker.groups.streams.environment import StreamsGroupEnvironment
 from broker.groups.streams.group import StreamsGroup
@@ -62,7 +67,7 @@ from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffse
 class GroupShard:
     """The groups of one partition. `new_uuid` supplies the random part of member ids.
 
-    `consumer` and `streams` hold the settings and look-ups of these groups; without them, they know no topics.
+    `consumer`, `streams` and `share` hold the settings and look-ups of these groups; without them, they know no topics.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class GroupShard:
         new_uuid: Callable[[], str],
         consumer: ConsumerGroupEnvironment | None = None,
         streams: StreamsGroupEnvironment | None = None,
+        share: ShareGroupEnvironment | None = None,
     ) -> None:
         self.metrics = GroupMetrics()
         self.groups = GroupTable(self.metrics)
@@ -89,15 +95,23 @@ class GroupShard:
             clock,
             new_uuid,
             self._adopt_downgraded,
-            is_other=lambda group_id: group_id in self.streams_groups.table,
+            is_other=lambda group_id: group_id in self.streams_groups.table or group_id in self.share_groups.table,
         )
         self.streams_groups = StreamsGroups(
             self.groups,
             streams or StreamsGroupEnvironment(),
             self._queue,
-            is_other=lambda group_id: group_id in self.consumer_groups.table,
+            is_other=lambda group_id: group_id in self.consumer_groups.table or group_id in self.share_groups.table,
         )
-        self.all_groups = GroupDirectory(self.groups, self.consumer_groups.table, self.streams_groups.table)
+        self.share_groups = ShareGroups(
+            share or ShareGroupEnvironment(),
+            self._queue,
+            clock,
+            is_other=lambda group_id: self.all_groups.find(group_id) is not None,
+        )
+        self.all_groups = GroupDirectory(
+            self.groups, self.consumer_groups.table, self.streams_groups.table, self.share_groups.table
+        )
         self._replay = Replay(self.all_groups, self.offsets)
         self._join = JoinGroup(self.groups, self._rebalances, self._timers, config, clock, new_uuid)
         self._sync = SyncGroup(self.groups, self._rebalances, self._timers, self.metrics, clock)
@@ -136,6 +150,8 @@ class GroupShard:
                 return self._rebalances.on_sync_phase_over(group_id, generation)
             case ExpiryDue():
                 return self._expiry.run(cause)
+            case ShareSessionExpired():
+                return self.share_groups.on_timer(cause)
             case _ if isinstance(cause, StreamsGroupCause):
                 return self.streams_groups.on_timer(cause)
             case _:
@@ -146,6 +162,7 @@ class GroupShard:
         self._expiry.start()
         self.consumer_groups.on_loaded()
         self.streams_groups.on_loaded()
+        self.share_groups.on_loaded()
         for group in self.groups:
             for member in group.members.values():
                 self._timers.renew_session(group, member)
@@ -164,6 +181,9 @@ class GroupShard:
 
     def join_group(self, attempt: JoinAttempt) -> Outcome:
         group = self.all_groups.modern(attempt.group_id)
+        if isinstance(group, ShareGroup):
+            attempt.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return NOTHING
         if group is None or (group.is_empty and attempt.member_id):
             return self._join.run(attempt)
         if isinstance(group, StreamsGroup):
@@ -213,6 +233,8 @@ class GroupShard:
         self, request: OffsetFetchRequestGroup, require_stable: bool
     ) -> CoordinatorResult[GroupEvent, OffsetFetchResponseGroup]:
         group = self.all_groups.modern(request.group_id)
+        if isinstance(group, ShareGroup):
+            refuse_share_group(group)
         if isinstance(group, StreamsGroup):
             check_streams_fetch(group, request.member_id, request.member_epoch)
         elif group is not None:

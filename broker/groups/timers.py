@@ -7,6 +7,7 @@ from broker.groups.classic import ClassicGroup
 from broker.groups.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from broker.groups.consumer.timers import ConsumerGroupCause
 from broker.groups.member import ClassicGroupMember
+from broker.groups.share.timers import ShareSessionExpired
 from broker.groups.streams.timers import StreamsGroupCause
 
 
@@ -53,6 +54,7 @@ GroupCause = (
     | ExpiryDue
     | ConsumerGroupCause
     | StreamsGroupCause
+    | ShareSessionExpired
 )
 
 _EXPIRY_KEY = "expiry"

@@ -14,6 +14,8 @@ from broker.groups.consumer.offsets import check_transactional_commit
 from broker.groups.directory import GroupDirectory
 from broker.groups.metrics import GroupMetrics
 from broker.groups.records import CommittedOffset, GroupEvent, GroupRecord, OffsetKey, offset_committed
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.validation import refuse_share_group
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.offsets import CheckPartition, check_streams_transaction
 from protocol.errors import ErrorCode, KafkaError
@@ -65,6 +67,8 @@ class TransactionalOffsetCommit:
     def _check(self, request: TxnOffsetCommitRequest) -> CheckPartition | None:
         member_id, instance_id, epoch = request.member_id, request.group_instance_id, request.generation_id
         match self._groups.find(request.group_id):
+            case ShareGroup() as group:
+                refuse_share_group(group)
             case StreamsGroup() as group:
                 return check_streams_transaction(group, member_id, instance_id, epoch)
             case ConsumerGroup() as group:

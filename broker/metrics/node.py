@@ -102,6 +102,8 @@ def group_families(
     consumer_group_rebalance_count: Number,
     streams_groups_by_state: Callable[[], Mapping[str, int]],
     streams_group_rebalance_count: Number,
+    share_groups_by_state: Callable[[], Mapping[str, int]],
+    share_group_rebalance_count: Number,
     offset_count: Number,
 ) -> list[Family]:
     """Return the metrics of the groups that this node coordinates (GroupMetadataManager, group-coordinator-metrics)."""
@@ -128,6 +130,17 @@ def group_families(
             f"{coordinator}streams_group_rebalance_count",
             "Group epochs of streams groups since their partitions were loaded",
             streams_group_rebalance_count,
+        ),
+        _labelled(
+            f"{coordinator}share_group_count",
+            "Share groups of this broker by state",
+            "state",
+            share_groups_by_state,
+        ),
+        counter(
+            f"{coordinator}share_group_rebalance_count",
+            "Group epochs of share groups since their partitions were loaded",
+            share_group_rebalance_count,
         ),
     ]
 

@@ -143,6 +143,7 @@ class BrokerPart:
             data.fetchers,
             data.replica_assignments,
             data.groups,
+            data.share_groups,
             data.transactions,
             data.share_states,
         ):

@@ -60,6 +60,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         fetch_quota=throttle,
         client_metrics=broker.client_metrics,
         groups=data.groups,
+        share_groups=data.share_groups,
         verifier=data.verifier,
         transactions=data.transactions,
         share_states=data.share_states,

@@ -17,6 +17,7 @@ from broker.node.consumer_groups import consumer_group_environment, serves_consu
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
 from broker.node.share import SharePart, build_shares
+from broker.node.share_groups import serves_share_groups, share_group_environment
 from broker.node.share_state import build_share_coordinator
 from broker.node.streams_groups import serves_streams_groups, streams_group_environment
 from broker.node.transactions import build_transactions
@@ -33,6 +34,8 @@ from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.share_coordinator import ShareCoordinator
+from broker.runtime.coordinators.share_group_coordinator import ShareGroupCoordinator
+from broker.runtime.coordinators.share_state_client import ShareStateClient
 from broker.runtime.coordinators.streams_group_coordinator import StreamsGroupCoordinator
 from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier, VerifierSettings
@@ -70,7 +73,8 @@ class DataPart:
     """The components of the data side, built and not started.
 
     The caller runs `tasks.run`, `groups.run`, `transactions.run` and `share_states.run`, and adds `throttles`,
-    `fetchers`, `replica_assignments`, `groups`, `transactions` and `share_states` as publishers, in this order.
+    `fetchers`, `replica_assignments`, `groups`, `share_groups`, `transactions` and `share_states` as publishers, in
+    this order.
     """
 
     log_dirs: LogDirs
@@ -81,6 +85,7 @@ class DataPart:
     replica_assignments: ReplicaAssignments
     tasks: LogTasks
     groups: GroupCoordinator
+    share_groups: ShareGroupCoordinator
     producer_ids: ProducerIds
     transactions: TransactionCoordinator
     share_states: ShareCoordinator
@@ -93,9 +98,10 @@ class DataPart:
     fetch_sessions: FetchSessions
 
     def close_replication(self) -> None:
-        """Stop fetching, changing in-sync replicas, asking transaction coordinators, and sending markers."""
+        """Stop fetching, changing in-sync replicas, asking coordinators, and sending markers."""
         self.marker_connections.close()
         self.shares.connections.close()
+        self.share_groups.close()
         self.verifier_connections.close()
         self.fetchers.close()
         self.isr_shrinking.close()
@@ -194,15 +200,14 @@ def build_data(
     tasks = LogTasks(partitions, log_dirs, cleaner, removals, flusher, runtime.io, runtime.clock, settings)
     verifier_connections, marker_connections, share_connections = (_connections(runtime, static) for _ in range(3))
     verifier = _build_verifier(runtime, config, cache, verifier_connections)
-    groups = _build_groups(runtime, static, partitions, cache, verifier)
-    roles.add_listener(groups)
+    groups, share_groups = _build_groups(runtime, metadata, partitions, verifier)
     producer_ids = ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker, static.node_id))
     transactions = build_transactions(
         runtime, static, partitions, lambda: cache.image, marker_connections, producer_ids
     )
-    roles.add_listener(transactions)
     share_states = build_share_coordinator(runtime, static, partitions, lambda: cache.image)
-    roles.add_listener(share_states)
+    for coordinator in (groups, transactions, share_states):
+        roles.add_listener(coordinator)
     shares = build_shares(runtime, static, lambda: cache.image, share_connections)
     return DataPart(
         log_dirs,
@@ -213,6 +218,7 @@ def build_data(
         replica_assignments,
         tasks,
         groups,
+        share_groups,
         producer_ids,
         transactions,
         share_states,
@@ -277,21 +283,19 @@ def _build_fetchers(
 
 
 def _build_groups(
-    runtime: Runtime,
-    config: BrokerConfig,
-    partitions: Partitions,
-    metadata: MetadataCache,
-    verifier: TransactionVerifier,
-) -> GroupCoordinator:
+    runtime: NodeRuntime, part: MetadataPart, partitions: Partitions, verifier: TransactionVerifier
+) -> tuple[GroupCoordinator, ShareGroupCoordinator]:
+    config, metadata = part.config.current, part.cache
     group_config = _group_config(config)
     environment = consumer_group_environment(config, lambda: metadata.image)
     streams = streams_group_environment(config, lambda: metadata.image)
+    share = share_group_environment(config, lambda: metadata.image)
     partition_count = _partition_count(config, metadata)
     codec = Codec(config.offsets_topic_compression_codec)
     shards = ShardRuntime[GroupShard](
         runtime,
         GROUP_METADATA_TOPIC,
-        lambda: GroupShard(group_config, runtime.clock, lambda: str(uuid.uuid4()), environment, streams),
+        lambda: GroupShard(group_config, runtime.clock, lambda: str(uuid.uuid4()), environment, streams, share),
         lambda partition: PartitionLog(partitions.hosted(GROUP_METADATA_TOPIC, partition), runtime.io, codec),
         WriteLimits(group_config.group_coordinator_append_linger_ms, group_config.offsets_commit_timeout_ms),
         ShardLoader(runtime.clock, config.offsets_load_buffer_size),
@@ -303,7 +307,15 @@ def _build_groups(
         lambda: metadata.image,
         lambda: serves_consumer_groups(config, metadata.image),
     )
-    return GroupCoordinator(
+    share_groups = ShareGroupCoordinator(
+        runtime,
+        shards,
+        partition_count,
+        lambda: metadata.image,
+        lambda: serves_share_groups(config, metadata.image),
+        _build_share_states(runtime, part),
+    )
+    groups = GroupCoordinator(
         shards,
         group_config,
         partition_count,
@@ -312,6 +324,19 @@ def _build_groups(
         OffsetTransactions(GROUP_METADATA_TOPIC, partitions, verifier, runtime.clock),
         consumer_groups,
         StreamsGroupCoordinator(shards, partition_count, lambda: serves_streams_groups(config, metadata.image)),
+    )
+    return groups, share_groups
+
+
+def _build_share_states(runtime: NodeRuntime, part: MetadataPart) -> ShareStateClient:
+    config = part.config.current
+    return ShareStateClient(
+        runtime,
+        _connections(runtime, config),
+        lambda: part.cache.image,
+        config.inter_broker_listener_name,
+        lambda: part.config.current.request_timeout_ms,
+        part.topics.ensure_internal_topic,
     )
 
 

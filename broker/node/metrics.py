@@ -58,6 +58,8 @@ def node_families(
             consumer_group_rebalance_count=lambda: data.groups.metrics().consumer_group_rebalances,
             streams_groups_by_state=lambda: data.groups.metrics().streams_groups_by_state(),
             streams_group_rebalance_count=lambda: data.groups.metrics().streams_group_rebalances,
+            share_groups_by_state=lambda: data.groups.metrics().share_groups_by_state(),
+            share_group_rebalance_count=lambda: data.groups.metrics().share_group_rebalances,
             offset_count=lambda: data.groups.metrics().offsets,
         ),
         lag.family(),

@@ -13,6 +13,7 @@ from broker.api.add_offsets_to_txn import AddOffsetsToTxnHandler
 from broker.api.add_partitions_to_txn import AddPartitionsToTxnHandler
 from broker.api.alter_configs import AlterConfigsHandler
 from broker.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
+from broker.api.alter_share_group_offsets import AlterShareGroupOffsetsHandler
 from broker.api.api_versions import ApiVersionsHandler
 from broker.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from broker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
@@ -20,6 +21,7 @@ from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler, S
 from broker.api.create_topics import CreateTopicsHandler
 from broker.api.delete_groups import DeleteGroupsHandler
 from broker.api.delete_records import DeleteRecordsHandler
+from broker.api.delete_share_group_offsets import DeleteShareGroupOffsetsHandler
 from broker.api.delete_share_group_state import DeleteShareGroupStateHandler
 from broker.api.describe_acls import DescribeAclsHandler
 from broker.api.describe_client_quotas import DescribeClientQuotasHandler
@@ -29,6 +31,7 @@ from broker.api.describe_delegation_token import DescribeDelegationTokenHandler
 from broker.api.describe_groups import DescribeGroupsHandler
 from broker.api.describe_log_dirs import DescribeLogDirsHandler
 from broker.api.describe_producers import DescribeProducersHandler
+from broker.api.describe_share_group_offsets import DescribeShareGroupOffsetsHandler
 from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
 from broker.api.describe_transactions import DescribeTransactionsHandler
 from broker.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
@@ -70,6 +73,8 @@ from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Route, route
 from broker.api.share_acknowledge import ShareAcknowledgeHandler
 from broker.api.share_fetch import ShareFetchHandler
+from broker.api.share_group_describe import ShareGroupDescribeHandler
+from broker.api.share_group_heartbeat import ShareGroupHeartbeatHandler
 from broker.api.streams_group_describe import StreamsGroupDescribeHandler
 from broker.api.streams_group_heartbeat import StreamsGroupHeartbeatHandler
 from broker.api.sync_group import SyncGroupHandler
@@ -88,6 +93,7 @@ from broker.metadata.image.topic_names import SHARE_STATE_TOPIC, TRANSACTION_STA
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.coordinators.share_coordinator import ShareCoordinator
+from broker.runtime.coordinators.share_group_coordinator import ShareGroupCoordinator
 from broker.runtime.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
@@ -133,6 +139,7 @@ class BrokerServices:
     fetch_quota: FetchQuota
     client_metrics: ClientMetrics
     groups: GroupCoordinator
+    share_groups: ShareGroupCoordinator
     verifier: TransactionVerifier
     transactions: TransactionCoordinator
     share_states: ShareCoordinator
@@ -173,6 +180,7 @@ def broker_routes(services: BrokerServices) -> tuple[Route, ...]:
         *_metadata_routes(s),
         *_group_routes(s),
         *_transaction_routes(s),
+        *_share_group_routes(s),
         *_share_state_routes(s),
         *_share_routes(s),
         *_admin_routes(s),
@@ -283,7 +291,7 @@ def _group_routes(s: BrokerServices) -> tuple[Route, ...]:
         route(ApiKey.OFFSET_DELETE, offset_delete, needs.DELETE_GROUP & needs.READ_TOPIC),
         route(ApiKey.DESCRIBE_GROUPS, DescribeGroupsHandler(groups), needs.DESCRIBE_GROUP),
         route(ApiKey.LIST_GROUPS, ListGroupsHandler(groups), needs.DESCRIBE_CLUSTER | needs.DESCRIBE_GROUP),
-        route(ApiKey.DELETE_GROUPS, DeleteGroupsHandler(groups), needs.DELETE_GROUP),
+        route(ApiKey.DELETE_GROUPS, DeleteGroupsHandler(groups, s.share_groups), needs.DELETE_GROUP),
         route(
             ApiKey.CONSUMER_GROUP_HEARTBEAT,
             ConsumerGroupHeartbeatHandler(groups.consumer_groups),
@@ -336,6 +344,30 @@ def _share_routes(s: BrokerServices) -> tuple[Route, ...]:
     return (
         route(ApiKey.SHARE_FETCH, fetch, reads),
         route(ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeHandler(shares, is_served), reads),
+    )
+
+
+def _share_group_routes(s: BrokerServices) -> tuple[Route, ...]:
+    """Return the rows of share groups at the group coordinator."""
+    groups, describes = s.share_groups, needs.DESCRIBE_GROUP & needs.DESCRIBE_TOPIC
+    return (
+        route(
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            ShareGroupHeartbeatHandler(groups),
+            needs.READ_GROUP & needs.DESCRIBE_TOPIC,
+        ),
+        route(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeHandler(groups), describes),
+        route(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, DescribeShareGroupOffsetsHandler(groups), describes),
+        route(
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+            AlterShareGroupOffsetsHandler(groups),
+            needs.READ_GROUP & needs.READ_TOPIC,
+        ),
+        route(
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+            DeleteShareGroupOffsetsHandler(groups),
+            needs.DELETE_GROUP & needs.READ_TOPIC,
+        ),
     )
 
 

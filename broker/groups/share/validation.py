@@ -1,5 +1,7 @@
 """Checks of ShareGroupHeartbeat requests: their form, and the sender's membership and epoch."""
 
+from typing import NoReturn
+
 from broker.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, MemberAssignment
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.member import SHARE_MEMBER_ID_MAX_LENGTH
@@ -36,6 +38,11 @@ def check_share_epoch(current: MemberAssignment, received_epoch: int) -> None:
             f"The share group member has another member epoch ({received_epoch}) than the one known by the group "
             f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
         )
+
+
+def refuse_share_group(group: ShareGroup) -> NoReturn:
+    """Refuse a request about committed offsets: share groups have none. Raise KafkaError GROUP_ID_NOT_FOUND."""
+    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group.")
 
 
 def _refuse_if(is_wrong: bool, message: str) -> None:

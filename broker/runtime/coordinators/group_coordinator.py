@@ -211,9 +211,12 @@ class GroupCoordinator:
         """Return one description per id, in the order of the request."""
         return [await self._describe(group_id, api_version) for group_id in group_ids]
 
-    async def delete_groups(self, group_ids: Iterable[str]) -> list[DeletableGroupResult]:
-        """Return one result per distinct id, in the order of the request."""
-        return [await self._delete(group_id) for group_id in dict.fromkeys(group_ids)]
+    async def delete_group(self, group_id: str) -> DeletableGroupResult:
+        """Delete a group without members."""
+        try:
+            return await self._execute(group_id, lambda shard: shard.delete_group(group_id))
+        except KafkaError as error:
+            return DeletableGroupResult(group_id, response_error(error.code))
 
     # Lifecycle.
 
@@ -247,6 +250,7 @@ class GroupCoordinator:
         for shard in self._runtime.shards():
             shard.consumer_groups.count(shard.metrics)
             shard.streams_groups.count(shard.metrics)
+            shard.share_groups.count(shard.metrics)
             total.add(shard.metrics)
         return total
 
@@ -301,12 +305,6 @@ class GroupCoordinator:
             return await self._execute(group_id, lambda shard: shard.describe_group(group_id, api_version))
         except KafkaError as error:
             return DescribedGroup(group_id=group_id, error_code=response_error(error.code))
-
-    async def _delete(self, group_id: str) -> DeletableGroupResult:
-        try:
-            return await self._execute(group_id, lambda shard: shard.delete_group(group_id))
-        except KafkaError as error:
-            return DeletableGroupResult(group_id, response_error(error.code))
 
 
 async def _settled(answer: Answer[R]) -> R:

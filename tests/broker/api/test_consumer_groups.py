@@ -208,7 +208,7 @@ async def test_groups_are_counted(harness: GroupCoordinatorHarness) -> None:
     await beat(harness, group_id="h", subscribed_topic_names=["u"])
     await beat(harness, group_id="h", member_epoch=-1)
     metrics = harness.groups.metrics()
-    assert metrics.groups_by_protocol() == {"classic": 0, "consumer": 2, "streams": 0}
+    assert metrics.groups_by_protocol() == {"classic": 0, "consumer": 2, "streams": 0, "share": 0}
     assert metrics.consumer_groups_by_state() == {"empty": 1, "assigning": 0, "reconciling": 0, "stable": 1}
     assert metrics.consumer_group_rebalances == 3
 

@@ -90,7 +90,7 @@ async def test_group_of_another_coordinator_is_not_described(harness: GroupCoord
 @pytest.mark.parametrize("version", range(3))
 async def test_groups_are_deleted_one_by_one(harness: GroupCoordinatorHarness, version: int) -> None:
     request = DeleteGroupsRequest(["one", "unknown", "two", "one"])
-    response = await DeleteGroupsHandler(harness.groups)(request, context(version))
+    response = await DeleteGroupsHandler(harness.groups, harness.share_groups)(request, context(version))
     assert [(each.group_id, each.error_code) for each in response.results] == [("one", 0), ("unknown", 69), ("two", 0)]
     assert encode_bytes(response, version)
     listed = await ListGroupsHandler(harness.groups)(ListGroupsRequest(), context(5))
@@ -100,7 +100,7 @@ async def test_groups_are_deleted_one_by_one(harness: GroupCoordinatorHarness, v
 async def test_deletion_that_cannot_be_written_has_an_error(harness: GroupCoordinatorHarness) -> None:
     for log in harness.logs:
         log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
-    response = await DeleteGroupsHandler(harness.groups)(DeleteGroupsRequest(["one"]), context(2))
+    response = await DeleteGroupsHandler(harness.groups, harness.share_groups)(DeleteGroupsRequest(["one"]), context(2))
     assert response.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

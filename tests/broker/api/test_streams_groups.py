@@ -191,7 +191,7 @@ async def test_disabled_protocol_is_unsupported(streams: Streams) -> None:
 async def test_groups_are_counted(streams: Streams) -> None:
     await streams.beat()
     metrics = streams.harness.groups.metrics()
-    assert metrics.groups_by_protocol() == {"classic": 0, "consumer": 0, "streams": 1}
+    assert metrics.groups_by_protocol() == {"classic": 0, "consumer": 0, "streams": 1, "share": 0}
     assert metrics.streams_groups_by_state()["not_ready"] == 1
     assert metrics.streams_group_rebalances == 1
 

@@ -99,10 +99,8 @@ def test_topic_key_and_its_broker_synonyms_are_honoured_together() -> None:
         assert {BROKER_KEYS[synonym].honoured for synonym in synonyms} == {TOPIC_KEYS[name].honoured}, name
 
 
-def test_keys_of_groups_and_client_metrics_are_honoured_where_they_are_served() -> None:
-    """The broker serves consumer and streams groups, and the partition leaders' side of share groups."""
-    served = GROUP_KEYS.keys() - {"share.heartbeat.interval.ms", "share.session.timeout.ms"}
-    assert {name for name, key in GROUP_KEYS.items() if key.honoured} == served
+def test_keys_of_groups_and_client_metrics_are_honoured() -> None:
+    assert all(key.honoured for key in GROUP_KEYS.values())
     assert all(key.honoured for key in CLIENT_METRICS_KEYS.values())
 
 

@@ -116,7 +116,7 @@ def test_group_of_the_first_version_is_read() -> None:
     assert (member.rebalance_timeout_ms, member.instance_id, member.assignment) == (10_000, None, b"\x03")
 
 
-@pytest.mark.parametrize("record_type", [9, 15, 18, 99])
+@pytest.mark.parametrize("record_type", [9, 18, 99])
 def test_records_of_other_group_protocols_are_ignored(record_type: int) -> None:
     assert decode_record(record_type.to_bytes(2, "big") + b"anything", b"anything") is None
 

@@ -124,6 +124,8 @@ class TestNode:
                 groups_by_protocol=lambda: {"classic": 1, "consumer": 2},
                 consumer_groups_by_state=lambda: {"stable": 2},
                 consumer_group_rebalance_count=fixed(3),
+                share_groups_by_state=lambda: {"empty": 1},
+                share_group_rebalance_count=fixed(5),
                 streams_groups_by_state=lambda: {"not_ready": 1},
                 streams_group_rebalance_count=fixed(4),
                 offset_count=fixed(2),
@@ -159,6 +161,8 @@ class TestNode:
             'kafka_server_group_coordinator_metrics_group_count{protocol="consumer"}': 2,
             'kafka_server_group_coordinator_metrics_consumer_group_count{state="stable"}': 2,
             "kafka_server_group_coordinator_metrics_consumer_group_rebalance_count": 3,
+            'kafka_server_group_coordinator_metrics_share_group_count{state="empty"}': 1,
+            "kafka_server_group_coordinator_metrics_share_group_rebalance_count": 5,
             'kafka_server_group_coordinator_metrics_streams_group_count{state="not_ready"}': 1,
             "kafka_server_group_coordinator_metrics_streams_group_rebalance_count": 4,
         }

@@ -20,6 +20,8 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
+from broker.runtime.coordinators.share_group_coordinator import ShareGroupCoordinator
+from broker.runtime.coordinators.share_state_client import ShareStateClient
 from broker.runtime.coordinators.streams_group_coordinator import StreamsGroupCoordinator
 from protocol.headers import RequestHeader
 from protocol.ids import BrokerId, LeaderEpoch
@@ -95,6 +97,14 @@ class GroupCoordinatorHarness:
             cast(OffsetTransactions, None),  # see tests/broker/api/test_txn_offset_commit.py
             consumer_groups,
             StreamsGroupCoordinator(self.runtime, lambda: PARTITIONS, lambda: self.serves_streams_groups),
+        )
+        self.share_groups = ShareGroupCoordinator(
+            self._runtime,
+            self.runtime,
+            lambda: PARTITIONS,
+            self.current_image,
+            lambda: True,
+            cast(ShareStateClient, None),  # see tests/integration/test_share_groups.py
         )
         self.register_broker(BROKER_ID)
         self.create_topics(t=2, u=2)

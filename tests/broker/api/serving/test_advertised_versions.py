@@ -29,13 +29,6 @@ DIFFERENCES: Final[dict[tuple[str, ApiKey], tuple[Versions | None, Versions | No
 """Versions of Apache Kafka, versions of Ottla, and the reason. docs/differences-from-kafka.md lists them too."""
 NOT_IMPLEMENTED: Final = {
     "SASL": {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE},
-    "share groups": {
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-    },
 }
 """APIs of Kafka that no listener serves, by feature."""
 
