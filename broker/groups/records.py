@@ -7,6 +7,7 @@ are committed offsets, 2 is a classic group; the types of consumer, streams and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from broker.coordination.shard import CoordinatorRecord
@@ -35,6 +36,8 @@ _OFFSET_VALUE_VERSION: Final = 4
 _EXPIRING_OFFSET_VALUE_VERSION: Final = 1
 _GROUP_VALUE_VERSION: Final = 3
 _KEY_VERSION: Final = 0
+_PARTITION_BYTES: Final = 4
+_CACHED_GROUP_TOPICS: Final = 1024
 
 
 @dataclass(slots=True)
@@ -161,8 +164,7 @@ def decode_record(key: bytes, value: bytes | None) -> GroupEvent | None:
 
 
 def _decode_offset(key: bytes, value: bytes | None) -> GroupEvent:
-    message, _ = decode(OffsetCommitKey, key, _KEY_VERSION, 2)
-    offset_key = OffsetKey(message.group, message.topic, message.partition)
+    offset_key = _decode_offset_key(key)
     if value is None:
         return OffsetRemoved(offset_key)
     stored, _ = decode(OffsetCommitValue, value, _leading_int16(value), 2)
@@ -175,6 +177,27 @@ def _decode_offset(key: bytes, value: bytes | None) -> GroupEvent:
         stored.topic_id,
     )
     return OffsetCommitted(offset_key, committed)
+
+
+def _decode_offset_key(key: bytes) -> OffsetKey:
+    """Decode the key of an offset. The partition is its last field, and the group and topic before it are cached:
+    a load reads the offsets of a group in a row.
+    """
+    group_and_topic = _decode_group_and_topic(key[:-_PARTITION_BYTES])
+    if group_and_topic is None:
+        message, _ = decode(OffsetCommitKey, key, _KEY_VERSION, 2)
+        return OffsetKey(message.group, message.topic, message.partition)
+    return OffsetKey(*group_and_topic, int.from_bytes(key[-_PARTITION_BYTES:], "big", signed=True))
+
+
+@lru_cache(maxsize=_CACHED_GROUP_TOPICS)
+def _decode_group_and_topic(key_prefix: bytes) -> tuple[str, str] | None:
+    """Decode the key of an offset without its partition; None if the topic does not end the prefix.
+
+    Raise DecodeError.
+    """
+    message, end = decode(OffsetCommitKey, key_prefix + bytes(_PARTITION_BYTES), _KEY_VERSION, 2)
+    return (message.group, message.topic) if end == len(key_prefix) + _PARTITION_BYTES else None
 
 
 def _decode_group(key: bytes, value: bytes | None) -> GroupEvent:

@@ -62,6 +62,9 @@ def node_families(
             share_group_rebalance_count=lambda: data.groups.metrics().share_group_rebalances,
             offset_count=lambda: data.groups.metrics().offsets,
         ),
+        *data.groups.loads.families("group"),
+        *data.transactions.loads.families("transaction"),
+        *data.share_states.loads.families("share"),
         lag.family(),
     ]
 

@@ -80,6 +80,7 @@ class GroupCoordinator:
     ) -> None:
         self.consumer_groups = consumer_groups
         self.streams_groups = streams_groups
+        self.loads = runtime.loads
         self._runtime = runtime
         self._config = config
         self.partition_count = partition_count

@@ -72,6 +72,7 @@ class ShardRuntime(Generic[S]):
         limits: WriteLimits,
         loader: ShardLoader,
     ) -> None:
+        self.loads = loader.figures
         self._topic = topic
         self._new_shard = new_shard
         self._open_log = open_log

@@ -51,6 +51,7 @@ class ShareCoordinator:
         prune_interval_ms: int,
     ) -> None:
         self.figures = ShareStateFigures()
+        self.loads = shards.loads
         self._runtime = runtime
         self._shards = shards
         self._delete_records = delete_records

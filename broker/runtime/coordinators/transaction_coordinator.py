@@ -63,6 +63,7 @@ class TransactionCoordinator:
     ) -> None:
         self.markers = markers
         self._runtime = runtime
+        self.loads = shards.loads
         self._shards = shards
         self._producer_ids = producer_ids
         self._partition_count = partition_count

@@ -139,6 +139,25 @@ def test_malformed_record_raises_decode_error(key: str, value: str | None) -> No
         decode_record(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
 
 
+def test_keys_of_a_group_differ_in_their_partition() -> None:
+    """The group and the topic of a key are cached, the partition is not."""
+    keys = [OffsetKey(group, "t", partition) for partition in (0, 7, -1, 2**31 - 1) for group in ("g", "h", "")]
+    assert [decode_record(offset_removed(key).key, None) for key in keys] == [OffsetRemoved(key) for key in keys]
+
+
+def test_bytes_after_the_partition_of_a_key_are_ignored() -> None:
+    for extra in range(1, 9):
+        assert decode_record(bytes.fromhex(OFFSET_KEY) + bytes(extra), None) == OffsetRemoved(OffsetKey("g", "t", 7))
+
+
+def test_every_truncation_of_a_key_raises_decode_error() -> None:
+    key = bytes.fromhex(OFFSET_KEY)
+    assert decode_record(key, None) is not None
+    for size in range(2, len(key)):
+        with pytest.raises(DecodeError):
+            decode_record(key[:size], None)
+
+
 def test_tombstones_are_decoded() -> None:
     assert decode_record(bytes.fromhex(OFFSET_KEY), None) == OffsetRemoved(OffsetKey("g", "t", 7))
     assert decode_record(bytes.fromhex(GROUP_KEY), None) == GroupRemoved("g")

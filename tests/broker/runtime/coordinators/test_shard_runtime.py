@@ -1,18 +1,21 @@
 """Shards on partition logs: leadership, loading, batching, commits, timers. The test's shard counts words."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from broker.coordination.shard import CoordinatorRecord, CoordinatorResult
 from broker.coordination.timers import TimerQueue
+from broker.metrics.coordinator_loads import LoadFigures
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
+from broker.runtime.coordinators.shard_log import LoadedBatch
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch
+from tests.support.fakes.clock import ManualClock
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.runtimes import make_runtime
 from tests.support.fakes.shard_log import MemoryShardLog
@@ -344,6 +347,30 @@ async def test_loading_runs_in_slices() -> None:
     counter.cancel()
     assert shard.words == {"a": 100}
     assert turns >= 9
+
+
+async def test_load_time_and_records_are_measured() -> None:
+    log = MemoryShardLog()
+    log.add([(b"a", b""), (b"b", b"")])
+    log.add(committed=True, producer_id=7)
+    clock = ManualClock()
+    loader = ShardLoader(clock, 1 << 20)
+
+    class SlowLog(MemoryShardLog):
+        async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:
+            clock.advance_ms(30)
+            return await log.read(offset, max_bytes)
+
+    slow = SlowLog()
+    slow.end_offset = log.end_offset
+    await loader.load(WordShard(LoopClock(ManualLoop())), slow)
+    assert loader.figures == LoadFigures(partitions=1, records=2, elapsed_ms=30, longest_ms=30)
+    loader.figures.loaded(5, 10)
+    assert {family.name: [sample.value for sample in family.read()] for family in loader.figures.families("group")} == {
+        "kafka_server_group_coordinator_metrics_partition_load_time_max": [30],
+        "kafka_server_group_coordinator_metrics_partition_load_time_avg": [20],
+        "kafka_server_group_coordinator_metrics_partition_load_records_total": [7],
+    }
 
 
 # Writing and committing

@@ -1,0 +1,35 @@
+"""Load times of coordinators: group-coordinator-metrics, transaction-coordinator-metrics, share-coordinator-metrics."""
+
+from dataclasses import dataclass
+
+from broker.metrics.family import Family, counter, gauge
+
+
+@dataclass(slots=True)
+class LoadFigures:
+    """Partitions that a coordinator has loaded, their records, and the time it took in ms."""
+
+    partitions: int = 0
+    records: int = 0
+    elapsed_ms: float = 0.0
+    longest_ms: float = 0.0
+
+    def loaded(self, records: int, elapsed_ms: float) -> None:
+        """Count a partition that is loaded."""
+        self.partitions += 1
+        self.records += records
+        self.elapsed_ms += elapsed_ms
+        self.longest_ms = max(self.longest_ms, elapsed_ms)
+
+    @property
+    def average_ms(self) -> float:
+        return self.elapsed_ms / self.partitions if self.partitions else 0.0
+
+    def families(self, coordinator: str) -> list[Family]:
+        """Return the metrics of a `group`, `transaction` or `share` coordinator. The times have Kafka's names."""
+        prefix = f"kafka_server_{coordinator}_coordinator_metrics_partition_load"
+        return [
+            gauge(f"{prefix}_time_max", "Longest load of a partition since the start, in ms", lambda: self.longest_ms),
+            gauge(f"{prefix}_time_avg", "Mean load time of partitions since the start, in ms", lambda: self.average_ms),
+            counter(f"{prefix}_records_total", "Records replayed by loads of partitions", lambda: self.records),
+        ]
