@@ -24,6 +24,7 @@ from protocol.ids import EPOCH_ZERO
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.reader import iter_records
+from storage.errors import CorruptBatch
 from storage.local_log import LogSlice
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -202,7 +203,7 @@ class ListenerFeeds:
             raise AssertionError(
                 f"the log has no batch at offset {feed.next_offset}, the high watermark is {self._high_watermark}"
             )
-        feed.batches = _committed_batches(found.data)
+        feed.batches = _committed_batches(found.data, feed.next_offset)
         if found.cold:
             feed.is_waiting = True
             self._io.submit(partial(self._log.warm, found)).add_done_callback(partial(self._continue, feed))
@@ -277,10 +278,13 @@ class ListenerFeeds:
         self._recent_bytes = 0
 
 
-def _committed_batches(chunk: Buffer) -> Iterator[CommittedBatch]:
-    """Decode the batches of a chunk lazily."""
+def _committed_batches(chunk: Buffer, expected: int) -> Iterator[CommittedBatch]:
+    """Decode the batches of a chunk lazily. Raises CorruptBatch where offsets have a gap: no checksum covers them."""
     for position, header in iter_headers(chunk):
+        if header.base_offset != expected:
+            raise CorruptBatch(f"the metadata log has a batch at offset {header.base_offset} instead of {expected}")
         yield _committed(chunk, position, header)
+        expected = header.next_offset
 
 
 def _committed(chunk: Buffer, position: int, header: BatchHeader) -> CommittedBatch:

@@ -210,7 +210,7 @@ class RealReplica:
             return None
         while random.random() < 0.9 and state.offset < self._log.log_end_offset:
             chunk = self._log.read(state.offset, 1, self._log.log_end_offset).data
-            state.apply(next(_committed_batches(chunk)))
+            state.apply(next(_committed_batches(chunk, state.offset)))
         newest = self._core._replica.log.newest_snapshot
         if state.offset <= (0 if newest is None else newest.end_offset):  # the control records there are forgotten
             return None

@@ -13,6 +13,7 @@ from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, control_batch
+from storage.errors import CorruptBatch
 from storage.local_log import LogSlice
 from tests.broker.runtime.quorum.quorum_node import RecordingListener
 from tests.support.fakes.inline_io import InlineIo
@@ -70,12 +71,21 @@ class FakeLog:
         self.end_offset += count
         return self.end_offset
 
+    def rot(self, number: int, *, base_offset: int) -> None:
+        """Change the base offset of a batch, as rot does."""
+        base, batch = self._batches[number]
+        self._batches[number] = base, base_offset.to_bytes(8, "big") + batch[8:]
+
     def read(self, offset: int, max_bytes: int, upper: int) -> LogSlice:
         self.reads.append(offset)
         found, size = list[Buffer](), 0
         for base, batch in self._batches:
             _, header = next(iter_headers(batch))
-            if base >= offset and header.next_offset <= upper and (not found or size + len(batch) <= max_bytes):
+            if (
+                base >= offset
+                and base + header.last_offset_delta < upper
+                and (not found or size + len(batch) <= max_bytes)
+            ):
                 found.append(batch)
                 size += len(batch)
         return LogSlice(b"".join(found), upper, self.is_cold, 0, 0)
@@ -192,6 +202,16 @@ class TestReading:
         harness.listen()
         harness.commit(3)
         assert [type(each) for each in harness.failures] == [AssertionError]
+
+    def test_rotten_base_offset_is_a_failure(self) -> None:
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.log.append(b"a")
+        harness.log.append(b"b")
+        harness.log.rot(1, base_offset=9)
+        harness.commit()
+        assert [type(each) for each in harness.failures] == [CorruptBatch]
+        assert b"b" not in listener.frames
 
     def test_log_is_not_read_while_paused(self) -> None:
         harness = ListenerFeedsHarness()
