@@ -48,6 +48,7 @@ from tests.simulation.world import PowerFailure, Process, World
 R = TypeVar("R")
 _LOG_SLACK_BYTES: Final = 4_000
 _FILL_EVERY_MS: Final = 25.0
+_FILL_MS: Final = 5_000.0
 _BEGIN_MS: Final = 30_000.0
 """Time at which a cluster without faults has its topics."""
 
@@ -204,17 +205,23 @@ class ClusterSimulator(EventSimulator):
             self._fill_tier(self.checker.tier)
 
     def _fill_tier(self, tier: TierChecker) -> None:
-        """Produce to the tiered topic until some of its records are in remote storage alone."""
+        """Produce to the tiered topic until some of its records are in remote storage alone, or for a while: the store
+        may fail already.
+        """
         (producer,) = (each for each in self.producers if each.name == TIERED_NAME)
+        until_ms = self.world.now_ms + _FILL_MS
+
+        def is_over() -> bool:
+            return self.world.now_ms > until_ms or tier.is_filled(self.registration(TIERED_NAME))
 
         def produce() -> None:
-            if not tier.is_filled(self.registration(TIERED_NAME)):
+            if not is_over():
                 self.world.schedule(_FILL_EVERY_MS, produce)
                 self.world.run(producer.process, producer.produce)
 
         produce()
-        while not tier.is_filled(self.registration(TIERED_NAME)):
-            self._step_to("no records are in remote storage alone")
+        while not is_over():
+            self.step()
 
     def _step_to(self, reason: str) -> None:
         self.step()
