@@ -121,6 +121,7 @@ class Controller:
         if may_lead:
             self._state.index = PartitionIndex.of(log.image.topics)
         self._uncommitted: deque[_Uncommitted] = deque()
+        self._committed_offset = -1
         leader_and_isr = LeaderAndIsrUpdates(self._state)
         self._brokers = Brokers(self._state, leader_and_isr)
         self._controllers = Controllers(self._state)
@@ -201,19 +202,25 @@ class Controller:
 
     def commit(self, offset: int) -> list[Publication]:
         """Return the publications of all batches committed up to `offset`, in order."""
+        self._committed_offset = offset
         published = []
         while self._uncommitted and self._uncommitted[0].last_offset <= offset:
             published.append(self._uncommitted.popleft().publication)
         return published
 
     def revert(self) -> None:
-        """Revert to the last committed state after losing leadership."""
+        """Revert to the last committed state after losing leadership.
+
+        Committed control records of the quorum may lie between that state and the reverted batches.
+        """
         self._state.leaving.clear()
         while self._uncommitted:
             _, before, publication = self._uncommitted.pop()
             self._state.loader.state = before
             if publication.delta.topics is not None:
                 self._state.index.revert(publication.delta.topics)
+        if self._committed_offset > self.last_offset:
+            self._state.loader.skip_to(self._committed_offset + 1)
         offsets = self._state.registration_offsets
         for broker in [broker for broker, offset in offsets.items() if offset > self.last_offset]:
             del offsets[broker]
