@@ -324,7 +324,8 @@ class SegmentCopyTask:
             raise
         self._release()
         if not self._term.is_over():
-            self._term.partition.log.highest_remote_offset = attempt.segment.end_offset
+            log = self._term.partition.log
+            log.highest_remote_offset = max(log.highest_remote_offset, attempt.segment.end_offset)
         _log.info("copied a segment", partition=self._term, segment=attempt.segment.id, base=attempt.local.base_offset)
 
     def _note_damage(self, attempt: CopyAttempt, error: CorruptLocalSegment) -> None:

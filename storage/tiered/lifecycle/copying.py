@@ -63,7 +63,7 @@ class CopyBacklog:
 
     `at` costs time in proportion to the segments that were closed or copied since the last call, not to the backlog: an
     outage of hours leaves thousands of segments. Segments of a backlog do not change: compaction ends at the last
-    copied offset. After a truncation, or if the copied offset has fallen, the segments are listed anew.
+    copied offset. After a truncation or a deletion, or if the copied offset has fallen, the segments are listed anew.
     """
 
     def __init__(self, log: Log) -> None:
@@ -88,11 +88,15 @@ class CopyBacklog:
         return Backlog(self._segments, self._size_bytes)
 
     def _is_current(self) -> bool:
-        """Whether the log still has the last segment, closed."""
+        """Whether the log still has the first and the last segment, the last one closed.
+
+        Retention deletes segments from the front that another leader has copied.
+        """
         if not self._segments:
             return True
-        last = self._segments[-1]
-        return last is not self.log.active_segment and self.log.segments.floor(last.base_offset) is last
+        segments, first, last = self.log.segments, self._segments[0], self._segments[-1]
+        is_closed = last is not self.log.active_segment
+        return is_closed and segments.floor(first.base_offset) is first and segments.floor(last.base_offset) is last
 
     def _first_end(self) -> int:
         if len(self._segments) > 1:

@@ -1,13 +1,15 @@
 """Races between a copier that finishes and a broker that judges the copy abandoned: the order in the log decides."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from protocol.ids import BrokerId
+from protocol.primitives import Uuid
 from storage.tiered.catalog.segment_state import CopyWasFinished, check_update
 from storage.tiered.errors import InvalidSegmentTransition
-from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate
+from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, SegmentUpdate
 from tests.broker.runtime.remote_log.test_manager import a_while, staged
 from tests.storage.tiered.catalog.test_metadata_records import SEGMENT
 from tests.support.harnesses.remote_log_harness import Broker, Bucket
@@ -50,6 +52,38 @@ async def test_deletion_after_the_end_of_the_copy_has_no_effect() -> None:
     assert isinstance(done.exception(), CopyWasFinished)
     assert bucket.ranges() == [(0, 9)]
     await broker.stop()
+
+
+@staged
+async def test_copy_does_not_lower_the_remote_end_that_others_have_raised() -> None:
+    """Local retention may have deleted the segments up to that end while the upload was under way."""
+    bucket = Bucket()
+    broker = Broker(bucket, upload_s=lambda: 5.0).start()
+    log = broker.lead(0).log
+    broker.fill(3)
+    await a_while(2)
+    (own,) = bucket.segments(SegmentState.COPY_STARTED)
+    for number in range(3):
+        copy_of_former_leader(bucket, own, 10 * number)
+    await a_while(2)
+    ends: list[int] = []
+    while len(bucket.segments(SegmentState.COPY_FINISHED)) < 4 or len(ends) < 50:
+        await a_while(0.1)
+        ends.append(log.highest_remote_offset)
+    assert set(ends) == {29}
+    await broker.stop()
+
+
+def copy_of_former_leader(bucket: Bucket, like: RemoteSegment, start: int) -> None:
+    """Publish a finished segment of ten records of another broker."""
+    id = RemoteSegmentId(like.id.partition, Uuid(bytes(15) + bytes([start + 1])))
+    epochs = (SegmentEpoch(like.leader_epochs[0].epoch, start),)
+    segment = replace(
+        like, id=id, start_offset=start, end_offset=start + 9, broker_id=BrokerId(2), leader_epochs=epochs
+    )
+    loop = asyncio.get_running_loop()
+    bucket.metadata.publish(segment, loop.create_future())
+    bucket.metadata.publish(SegmentUpdate(id, SegmentState.COPY_FINISHED, 0, BrokerId(2)), loop.create_future())
 
 
 def test_expiration_of_a_finished_copy_is_no_race() -> None:

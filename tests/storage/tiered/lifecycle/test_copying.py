@@ -64,6 +64,13 @@ def test_backlog_begins_with_the_segment_of_the_next_offset(log: Log) -> None:
     assert bases(log, 17) == []
 
 
+def test_deleted_local_segments_leave_the_backlog_although_the_copied_offset_falls(log: Log) -> None:
+    tracked = CopyBacklog(log)
+    assert [each.base_offset for each in tracked.at(-1).segments] == [0, 5, 10]
+    log.detach_segments(list(log.segments)[:2])
+    assert [each.base_offset for each in tracked.at(4).segments] == [10]
+
+
 def test_segments_below_the_log_start_are_not_copied(log: Log) -> None:
     log.maybe_increment_log_start_offset(7)
     assert bases(log, -1) == [5, 10]
@@ -213,7 +220,7 @@ def listed(log: Log, copied: int) -> list[LogSegment]:
 
 
 def test_tracked_backlog_equals_a_full_listing(fs: MemoryFileSystem) -> None:
-    """Appends, rolls, copies, truncations, deletions of records, and a copied offset that falls."""
+    """Appends, rolls, copies, truncations, deletions of records and of local segments, a copied offset that falls."""
     random = Random(1)
     log = Log.open(fs, "t-0", LogConfig(remote_storage_enable=True), now_ms=NOW_MS, clean_shutdown=True)
     tracked, copied = CopyBacklog(log), -1
@@ -234,6 +241,10 @@ def test_tracked_backlog_equals_a_full_listing(fs: MemoryFileSystem) -> None:
                 log.maybe_increment_log_start_offset(random.randint(log.log_start_offset, log.log_end_offset))
             case 9 if random.random() < 0.2:
                 copied = random.randint(-1, max(copied, -1))
+            case 10:
+                copied_ones = [each for each in log.segments if log.segments.end_of(each, log.log_end_offset) <= copied]
+                if log.active_segment not in copied_ones:
+                    log.detach_segments(copied_ones)
         backlog = tracked.at(copied)
         assert list(backlog.segments) == listed(log, copied)
         assert backlog.size_bytes == sum(segment.size for segment in backlog.segments)
