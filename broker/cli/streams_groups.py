@@ -12,6 +12,7 @@ from broker.cli.groups.choices import (
     check_choice,
     chosen_states,
     delete_groups,
+    reset_options,
     reset_specification,
 )
 from broker.cli.groups.offset_reset import ResetError, ResetSpecification, ResetStrategy
@@ -100,17 +101,7 @@ class _Reset(NamedTuple):
 @click.option("--all-input-topics", is_flag=True, help="All input topics of the group's topology.")
 @click.option("--delete-all-internal-topics", is_flag=True, help="Delete the group's internal topics too.")
 @click.option("--delete-internal-topic", "internal", multiple=True, metavar="TOPIC", help="Delete internal topics too.")
-@click.option("--to-offset", type=int, metavar="N", help="Reset to this offset.")
-@click.option("--to-earliest", is_flag=True, help="Reset to the earliest offset.")
-@click.option("--to-latest", is_flag=True, help="Reset to the latest offset.")
-@click.option("--to-current", is_flag=True, help="Reset to the committed offset, or to the latest without one.")
-@click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="Reset to the first record since that time.")
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first record within the past duration.")
-@click.option("--shift-by", type=int, metavar="N", help="Move by N offsets, backwards if negative.")
-@click.option("--from-file", metavar="FILE", type=click.Path(), help="Reset to the offsets of a CSV file.")
-@click.option("--dry-run", is_flag=True, help="Show what --reset-offsets would do.")
-@click.option("--execute", is_flag=True, help="Apply --reset-offsets.")
-@click.option("--export", is_flag=True, help="Print the offsets as CSV.")
+@reset_options
 @click.option("--timeout", type=click.IntRange(min=1), metavar="MS", help="Time limit of a request.")
 @client_options
 @json_option

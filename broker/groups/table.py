@@ -1,34 +1,47 @@
-"""The groups of a shard by id; the only place that adds or removes a group or changes its state."""
+"""The groups of a shard by id. `GroupTable` alone adds or removes a classic group, or changes its state."""
 
 from collections.abc import Iterator
 from logging import getLogger
+from typing import Generic, TypeVar
 
 from broker.groups.classic import ClassicGroup
 from broker.groups.metrics import GroupMetrics
 from broker.groups.state import GroupState, Transition, next_state
 from protocol.errors import ErrorCode, KafkaError
 
+G = TypeVar("G")
+
 _log = getLogger(__name__)
 
 
-class GroupTable:
-    """Finds groups and counts them by state."""
+class GroupsById(Generic[G]):
+    """Groups of one type by id."""
 
-    def __init__(self, metrics: GroupMetrics) -> None:
-        self._groups: dict[str, ClassicGroup] = {}
-        self._metrics = metrics
+    def __init__(self) -> None:
+        self._groups: dict[str, G] = {}
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __iter__(self) -> Iterator[ClassicGroup]:
+    def __iter__(self) -> Iterator[G]:
         return iter(self._groups.values())
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self._groups
 
     def ids(self) -> list[str]:
         return list(self._groups)
 
-    def get(self, group_id: str) -> ClassicGroup | None:
+    def get(self, group_id: str) -> G | None:
         return self._groups.get(group_id)
+
+
+class GroupTable(GroupsById[ClassicGroup]):
+    """Finds groups and counts them by state."""
+
+    def __init__(self, metrics: GroupMetrics) -> None:
+        super().__init__()
+        self._metrics = metrics
 
     def get_or_raise(self, group_id: str) -> ClassicGroup:
         """Return the group. Raise KafkaError(GROUP_ID_NOT_FOUND)."""

@@ -32,7 +32,7 @@ from tests.chaos import network
 from tests.chaos.checker import Rules
 from tests.chaos.faults import DEAD, REQUIRED, Faults
 from tests.chaos.nodes import ChaosCluster
-from tests.chaos.programs import Client
+from tests.chaos.programs import PROGRAMS
 from tests.chaos.report import Results, report
 from tests.chaos.run import Run
 from tests.chaos.tier import TOPICS, Tier, loads
@@ -42,6 +42,7 @@ from tests.chaos.topic import Load, RunFailed, TopicRun
 from tests.support.kafka.apache_kafka import REPOSITORY, unavailable_reason
 from tests.support.kafka.kraft_nodes import Make
 from tests.support.processes import s3_server
+from tests.support.processes.client_programs import ClientLibrary
 
 RATE_MAX_BYTES = 5_000_000
 NODES = 3
@@ -58,7 +59,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--strict", action="store_true", help="count every loss as an anomaly, whatever the settings permit"
     )
-    parser.add_argument("--clients", default=",".join(Client), help="comma-separated subset of " + ",".join(Client))
+    parser.add_argument(
+        "--clients", default=",".join(ClientLibrary), help="comma-separated subset of " + ",".join(ClientLibrary)
+    )
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=int, default=1200, help="records per second of each producer")
     parser.add_argument("--size", type=int, default=200, help="bytes per record")
@@ -83,27 +86,15 @@ def parsed() -> argparse.Namespace:
     return arguments
 
 
-def available_clients(names: str) -> list[Client]:
-    """Return the named clients that can run on this machine. Print the reason for each other."""
-    found = []
-    for client in map(Client, names.split(",")):
-        reason = client.refusal()
-        if reason is None:
-            found.append(client)
-        else:
-            print(f"skipped: {client}: {reason}", flush=True)
-    return found
-
-
 def main() -> int:
     arguments = parsed()
     if not network.entered():
-        for client in map(Client, arguments.clients.split(",")):
-            client.refusal()  # downloads and builds dependencies while registries are reachable
+        for client in map(ClientLibrary, arguments.clients.split(",")):
+            PROGRAMS.refusal(client)  # downloads and builds dependencies while registries are reachable
         if arguments.tiered:
             s3_server.unavailable_reason()
         network.enter()
-    clients = available_clients(arguments.clients)
+    clients = PROGRAMS.available(arguments.clients)
     if not clients:
         print("no client can run on this machine")
         return 2

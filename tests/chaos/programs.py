@@ -6,58 +6,18 @@ ends once all sent records are acknowledged or given up. When standard input clo
 """
 
 import contextlib
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from pathlib import Path
 
 from tests.chaos.events import Event, parse
 from tests.chaos.network import CLIENTS, Network
-from tests.support.kafka.apache_kafka import REPOSITORY, java_command, unavailable_reason
+from tests.support.kafka.apache_kafka import REPOSITORY
+from tests.support.processes.client_programs import ClientLibrary, ClientPrograms
 from tests.support.processes.ottla_node import clean_environment
 
-SOURCES = Path(__file__).parent / "clients"
-GO_PROGRAM = REPOSITORY / "build" / "chaos" / "franz-go"
-
-
-class Client(StrEnum):
-    """A client library."""
-
-    LIBRDKAFKA = "librdkafka"
-    JAVA = "java"
-    FRANZ_GO = "franz-go"
-
-    @property
-    def command(self) -> list[str]:
-        match self:
-            case Client.LIBRDKAFKA:
-                return [sys.executable, "-m", "tests.chaos.clients.librdkafka"]
-            case Client.JAVA:
-                return java_command(str(SOURCES / "ChaosClient.java"), heap="192m")
-            case Client.FRANZ_GO:
-                return [str(GO_PROGRAM)]
-
-    def refusal(self) -> str | None:
-        """Return the reason why the client cannot run here, None once it is built. A build may use registries."""
-        match self:
-            case Client.LIBRDKAFKA:
-                return None
-            case Client.JAVA:
-                return unavailable_reason()
-            case Client.FRANZ_GO:
-                return _build_go()
-
-
-def _build_go() -> str | None:
-    if shutil.which("go") is None:
-        return "go is not on PATH"
-    GO_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
-    command = ["go", "build", "-buildvcs=false", "-o", str(GO_PROGRAM), "."]
-    built = subprocess.run(command, cwd=SOURCES / "go", capture_output=True, text=True, check=False)
-    return None if built.returncode == 0 else f"go build failed: {built.stderr.strip()[-500:]}"
+PROGRAMS = ClientPrograms("chaos", "tests.chaos.clients", "ChaosClient.java")
 
 
 class Program(threading.Thread):
@@ -66,7 +26,7 @@ class Program(threading.Thread):
     def __init__(
         self,
         network: Network,
-        client: Client,
+        client: ClientLibrary,
         arguments: Sequence[str],
         log: Path,
         lock: threading.Lock,
@@ -79,7 +39,7 @@ class Program(threading.Thread):
         self.error: str | None = "has not finished"
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                network.command(CLIENTS, [*client.command, *arguments]),
+                network.command(CLIENTS, [*PROGRAMS.command(client), *arguments]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

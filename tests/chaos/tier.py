@@ -12,9 +12,9 @@ from types import TracebackType
 from tests.chaos.checker import Rules
 from tests.chaos.network import Network
 from tests.chaos.nodes import ChaosCluster
-from tests.chaos.programs import Client
 from tests.chaos.topic import Load
 from tests.support.clients.remote_storage_view import KEY_PREFIX, RemoteStorageView
+from tests.support.processes.client_programs import ClientLibrary
 from tests.support.processes.s3_proxy import S3Proxy
 from tests.support.processes.s3_server import S3Server
 
@@ -139,7 +139,7 @@ def loads(rate: int = RATE) -> Sequence[Load]:
 
 def _load(topic: str, rate: int, rules: Rules, settings: Mapping[str, str], acks: str = "all") -> Load:
     return Load(
-        clients=[Client.LIBRDKAFKA],
+        clients=[ClientLibrary.LIBRDKAFKA],
         partitions=PARTITIONS,
         rate=rate,
         size=RECORD_BYTES,

@@ -12,7 +12,8 @@ from tests.chaos.checker import Checker, Findings, Rules
 from tests.chaos.events import Acked, Began, Ended, Event, Failed, Note, Polled, Strange, Truncated
 from tests.chaos.network import Network
 from tests.chaos.nodes import ChaosCluster, topic_settings
-from tests.chaos.programs import Client, Program
+from tests.chaos.programs import Program
+from tests.support.processes.client_programs import ClientLibrary
 
 FIRST_ACK_S = 180.0
 FLUSH_TIMEOUT_S = 180.0
@@ -34,7 +35,7 @@ class Load:
     `settings` are the topic's configs beside those of every topic of a run.
     """
 
-    clients: Sequence[Client]
+    clients: Sequence[ClientLibrary]
     partitions: int
     rate: int
     size: int
@@ -99,7 +100,7 @@ class TopicRun:
         self._consumers = [self._start_consumer(number) for number in numbers]
         if load.reread:
             self._rereader = self._launch(
-                Client.LIBRDKAFKA, "reread", [], lambda event: self._on_consumer(len(numbers), event)
+                ClientLibrary.LIBRDKAFKA, "reread", [], lambda event: self._on_consumer(len(numbers), event)
             )
         self._producers = [self._start_producer(number) for number in numbers]
 
@@ -111,7 +112,7 @@ class TopicRun:
     def _start_consumer(self, number: int) -> Program:
         return self._launch(self.load.clients[number], "consume", [], lambda event: self._on_consumer(number, event))
 
-    def _launch(self, client: Client, role: str, own: Sequence[str], heard: Callable[[Event], None]) -> Program:
+    def _launch(self, client: ClientLibrary, role: str, own: Sequence[str], heard: Callable[[Event], None]) -> Program:
         load = self.load
         arguments = [role, self._cluster.bootstrap, load.topic, str(load.partitions), *own]
         log = self._cluster.directory / f"{load.topic}-{client}-{role}.log"
@@ -159,7 +160,7 @@ class TopicRun:
             case Ended():
                 self._checker.ended(number, event)
             case _:
-                readers = [*self.load.clients, Client.LIBRDKAFKA]
+                readers = [*self.load.clients, ClientLibrary.LIBRDKAFKA]
                 self._on_other(f"{readers[number]} consumer", event)
 
     def _on_reader(self, event: Event) -> None:
@@ -199,7 +200,7 @@ class TopicRun:
 
     def read_all(self) -> None:
         """Read the final log from its start."""
-        reader = self._launch(Client.LIBRDKAFKA, "read", [], self._on_reader)
+        reader = self._launch(ClientLibrary.LIBRDKAFKA, "read", [], self._on_reader)
         reader.wait_finished(READ_TIMEOUT_S)
 
     def drain(self) -> None:

@@ -20,9 +20,10 @@ from pathlib import Path
 from tests.exactly_once.checker import Anomalies, Ledger
 from tests.exactly_once.kills import Killer
 from tests.exactly_once.output import InputWriter, LiveReader, end_offsets, read_all, wait_until_decided
-from tests.exactly_once.workers import WorkerClient, WorkerProcess
+from tests.exactly_once.workers import PROGRAMS, WorkerProcess
 from tests.support.clients.replicated_load import create_topic
 from tests.support.kafka.apache_kafka import REPOSITORY
+from tests.support.processes.client_programs import ClientLibrary
 from tests.support.processes.ottla_cluster import OttlaCluster
 
 SOURCE, TARGET, GROUP = "exactly-once-input", "exactly-once-output", "exactly-once"
@@ -44,7 +45,7 @@ SETTINGS = {
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.exactly_once", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--clients", default=",".join(WorkerClient), help="a worker each, comma-separated")
+    parser.add_argument("--clients", default=",".join(ClientLibrary), help="a worker each, comma-separated")
     parser.add_argument("--protocol", choices=("classic", "consumer"), default="consumer", help="of the group")
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=float, default=5_000, help="input records per second")
@@ -54,21 +55,10 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def available(names: str) -> list[WorkerClient]:
-    """Return the clients that can run on this machine. Print the reason for each other."""
-    found = []
-    for client in map(WorkerClient, names.split(",")):
-        if (reason := client.refusal()) is None:
-            found.append(client)
-        else:
-            print(f"skipped: {client}: {reason}", flush=True)
-    return found
-
-
 class Pipeline:
     """The topics, the workers and the readers of one run."""
 
-    def __init__(self, cluster: OttlaCluster, arguments: argparse.Namespace, clients: Sequence[WorkerClient]) -> None:
+    def __init__(self, cluster: OttlaCluster, arguments: argparse.Namespace, clients: Sequence[ClientLibrary]) -> None:
         self.cluster = cluster
         self.arguments = arguments
         self.ledger = Ledger(arguments.records)
@@ -80,7 +70,7 @@ class Pipeline:
         lock = threading.Lock()
         self.workers = [self._worker(client, f"{client}-{index}", lock) for index, client in enumerate(clients)]
 
-    def _worker(self, client: WorkerClient, name: str, lock: threading.Lock) -> WorkerProcess:
+    def _worker(self, client: ClientLibrary, name: str, lock: threading.Lock) -> WorkerProcess:
         fixed = (self.cluster.bootstrap, SOURCE, TARGET, GROUP, self.arguments.protocol, name)
 
         def heard(line: str) -> None:
@@ -137,7 +127,7 @@ class Pipeline:
 
 def main() -> int:
     arguments = parsed()
-    clients = available(arguments.clients)
+    clients = PROGRAMS.available(arguments.clients)
     if not clients:
         print("no client can run on this machine")
         return 2

@@ -1,55 +1,15 @@
 """Worker processes: started again with the next incarnation whenever they end, until the run closes them."""
 
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from pathlib import Path
 
-from tests.support.kafka.apache_kafka import REPOSITORY, java_command, unavailable_reason
+from tests.support.kafka.apache_kafka import REPOSITORY
+from tests.support.processes.client_programs import ClientLibrary, ClientPrograms
 from tests.support.processes.ottla_node import clean_environment
 
-SOURCES = Path(__file__).parent / "clients"
-GO_PROGRAM = REPOSITORY / "build" / "exactly-once" / "franz-go"
-
-
-class WorkerClient(StrEnum):
-    """A client library with transactions."""
-
-    LIBRDKAFKA = "librdkafka"
-    JAVA = "java"
-    FRANZ_GO = "franz-go"
-
-    @property
-    def command(self) -> list[str]:
-        match self:
-            case WorkerClient.LIBRDKAFKA:
-                return [sys.executable, "-m", "tests.exactly_once.clients.librdkafka"]
-            case WorkerClient.JAVA:
-                return java_command(str(SOURCES / "ExactlyOnceClient.java"), heap="192m")
-            case WorkerClient.FRANZ_GO:
-                return [str(GO_PROGRAM)]
-
-    def refusal(self) -> str | None:
-        """Return the reason why the client cannot run here, None once it is built. A build may use registries."""
-        match self:
-            case WorkerClient.LIBRDKAFKA:
-                return None
-            case WorkerClient.JAVA:
-                return unavailable_reason()
-            case WorkerClient.FRANZ_GO:
-                return _build_go()
-
-
-def _build_go() -> str | None:
-    if shutil.which("go") is None:
-        return "go is not on PATH"
-    GO_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
-    command = ["go", "build", "-buildvcs=false", "-o", str(GO_PROGRAM), "."]
-    built = subprocess.run(command, cwd=SOURCES / "go", capture_output=True, text=True, check=False)
-    return None if built.returncode == 0 else f"go build failed: {built.stderr.strip()[-500:]}"
+PROGRAMS = ClientPrograms("exactly-once", "tests.exactly_once.clients", "ExactlyOnceClient.java")
 
 
 class WorkerProcess(threading.Thread):
@@ -60,7 +20,7 @@ class WorkerProcess(threading.Thread):
 
     def __init__(
         self,
-        client: WorkerClient,
+        client: ClientLibrary,
         name: str,
         arguments: Callable[[int], Sequence[str]],
         log: Path,
@@ -82,7 +42,7 @@ class WorkerProcess(threading.Thread):
         self._incarnation += 1
         with self._log.open("ab") as errors:
             return subprocess.Popen(
-                [*self.client.command, *self._arguments(self._incarnation)],
+                [*PROGRAMS.command(self.client), *self._arguments(self._incarnation)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

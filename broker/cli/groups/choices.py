@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import click
 
@@ -19,9 +20,33 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.list_groups import ListedGroup
 
+F = TypeVar("F", bound=Callable[..., object])
+
 DRY_RUN_WARNING = "WARN: No action will be performed as the --execute option is missing."
 ANY = "*"
 """The value of --state and --type when they are given without one."""
+
+
+_RESET_OPTIONS = (
+    click.option("--to-offset", type=int, metavar="N", help="Reset to this offset."),
+    click.option("--to-earliest", is_flag=True, help="Reset to the earliest offset."),
+    click.option("--to-latest", is_flag=True, help="Reset to the latest offset."),
+    click.option("--to-current", is_flag=True, help="Reset to the committed offset, or to the latest without one."),
+    click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="Reset to the first record since that time."),
+    click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first record within the past duration."),
+    click.option("--shift-by", type=int, metavar="N", help="Move by N offsets, backwards if negative."),
+    click.option("--from-file", metavar="FILE", type=click.Path(), help="Reset to the offsets of a CSV file."),
+    click.option("--dry-run", is_flag=True, help="Show what --reset-offsets would do."),
+    click.option("--execute", is_flag=True, help="Apply --reset-offsets."),
+    click.option("--export", is_flag=True, help="Print the offsets as CSV."),
+)
+
+
+def reset_options(command: F) -> F:
+    """Add the options of --reset-offsets: the new offsets, and what to do with them."""
+    for option in reversed(_RESET_OPTIONS):
+        command = option(command)
+    return command
 
 
 @dataclass(frozen=True, slots=True)

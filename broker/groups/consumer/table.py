@@ -1,38 +1,21 @@
 """The consumer groups of a shard, and the replay of their records."""
 
-from collections.abc import Iterator
-
 from broker.groups.consumer import records as events
 from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.table import GroupTable
+from broker.groups.table import GroupsById, GroupTable
 from protocol.errors import ErrorCode, KafkaError
 
 
-class ConsumerGroupTable:
+class ConsumerGroupTable(GroupsById[ConsumerGroup]):
     """Finds consumer groups. `classic_groups` are the shard's other groups; a group id is in one of both tables.
 
     `epochs_written` counts the group epochs since the shard was loaded: each is a rebalance.
     """
 
     def __init__(self, classic_groups: GroupTable) -> None:
-        self._groups: dict[str, ConsumerGroup] = {}
+        super().__init__()
         self._classic_groups = classic_groups
         self.epochs_written = 0
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def __iter__(self) -> Iterator[ConsumerGroup]:
-        return iter(self._groups.values())
-
-    def __contains__(self, group_id: object) -> bool:
-        return group_id in self._groups
-
-    def ids(self) -> list[str]:
-        return list(self._groups)
-
-    def get(self, group_id: str) -> ConsumerGroup | None:
-        return self._groups.get(group_id)
 
     def get_or_raise(self, group_id: str, *, is_other: bool = False) -> ConsumerGroup:
         """Return the group. Raise KafkaError GROUP_ID_NOT_FOUND; `is_other`: the id is that of another modern type."""

@@ -1,36 +1,22 @@
 """The share groups of a shard, and the replay of their records."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from broker.groups.share import records as events
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.partitions import GroupSharePartitions
+from broker.groups.table import GroupsById
 from protocol.errors import ErrorCode, KafkaError
 
 
-class ShareGroupTable:
+class ShareGroupTable(GroupsById[ShareGroup]):
     """Finds share groups. `epochs_written` counts the group epochs since the shard was loaded: each is a rebalance."""
 
     def __init__(self, monotonic_ms: Callable[[], float]) -> None:
-        self._groups: dict[str, ShareGroup] = {}
+        super().__init__()
         self._monotonic_ms = monotonic_ms
         self.epochs_written = 0
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def __iter__(self) -> Iterator[ShareGroup]:
-        return iter(self._groups.values())
-
-    def __contains__(self, group_id: object) -> bool:
-        return group_id in self._groups
-
-    def ids(self) -> list[str]:
-        return list(self._groups)
-
-    def get(self, group_id: str) -> ShareGroup | None:
-        return self._groups.get(group_id)
 
     def get_or_raise(self, group_id: str) -> ShareGroup:
         """Return the group. Raise KafkaError GROUP_ID_NOT_FOUND."""

@@ -1,35 +1,18 @@
 """The streams groups of a shard, and the replay of their records."""
 
-from collections.abc import Iterator
-
 from broker.groups.streams import records as events
 from broker.groups.streams.group import StreamsGroup
-from broker.groups.table import GroupTable
+from broker.groups.table import GroupsById, GroupTable
 from protocol.errors import ErrorCode, KafkaError
 
 
-class StreamsGroupTable:
+class StreamsGroupTable(GroupsById[StreamsGroup]):
     """Finds streams groups. `epochs_written` counts the group epochs since the shard was loaded: one per rebalance."""
 
     def __init__(self, classic_groups: GroupTable) -> None:
-        self._groups: dict[str, StreamsGroup] = {}
+        super().__init__()
         self._classic_groups = classic_groups
         self.epochs_written = 0
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def __iter__(self) -> Iterator[StreamsGroup]:
-        return iter(self._groups.values())
-
-    def __contains__(self, group_id: object) -> bool:
-        return group_id in self._groups
-
-    def ids(self) -> list[str]:
-        return list(self._groups)
-
-    def get(self, group_id: str) -> StreamsGroup | None:
-        return self._groups.get(group_id)
 
     def get_or_raise(self, group_id: str, *, is_other: bool = False) -> StreamsGroup:
         """Return the group. Raise KafkaError GROUP_ID_NOT_FOUND; `is_other`: the id is that of another type."""
