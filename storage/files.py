@@ -21,6 +21,7 @@ ASIDE_SUFFIX = ".tmp"
 
 _COPY_CHUNK_BYTES = 1024 * 1024
 _WARM_CHUNK_BYTES = 256 * 1024
+_ATTRIBUTE = "user.ottla"
 _MAX_VECTOR = 1000
 """Buffers per pwritev; Linux allows 1024."""
 
@@ -60,6 +61,14 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size`, or extend it with zeros. Existing views keep their content."""
+        ...
+
+    def attribute(self) -> bytes:
+        """Return the value of the last `set_attribute` on the disk; empty without one."""
+        ...
+
+    def set_attribute(self, value: bytes) -> bool:
+        """Attach a small value, durable with the next synced append. Return False if the disk stores no attributes."""
         ...
 
     def sync(self) -> None:
@@ -349,6 +358,17 @@ class OsFile:
         os.close(self._descriptor)
         self._descriptor = descriptor
         _sync_directory(parent(self._path))
+
+    def attribute(self) -> bytes:
+        with contextlib.suppress(OSError):
+            return os.getxattr(self._descriptor, _ATTRIBUTE)
+        return b""
+
+    def set_attribute(self, value: bytes) -> bool:
+        with contextlib.suppress(OSError):  # a failing disk fails the sync, too
+            os.setxattr(self._descriptor, _ATTRIBUTE, value)
+            return True
+        return False
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)

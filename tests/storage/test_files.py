@@ -52,6 +52,20 @@ def test_truncate_cuts_and_extends(fs: FileSystem, directory: str) -> None:
     file.close()
 
 
+def test_file_keeps_an_attribute_where_the_disk_stores_attributes(fs: FileSystem, directory: str) -> None:
+    path = join(directory, "a")
+    file = fs.open(path)
+    assert file.attribute() == b""
+    is_stored = file.set_attribute(b"first") and file.set_attribute(b"second")
+    file.write(0, b"x")
+    file.truncate(0)
+    file.sync()
+    file.close()
+    file = fs.open_existing(path)
+    assert file.attribute() == (b"second" if is_stored else b"")
+    file.close()
+
+
 def test_views_keep_their_content(fs: FileSystem, directory: str) -> None:
     path = join(directory, "a")
     file = fs.open(path)

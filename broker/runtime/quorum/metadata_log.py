@@ -52,6 +52,8 @@ class RaftMetadataLog:
         self.recovered = recovered
         self.log = log
         self._synced_end = synced_end
+        self._has_marks = True
+        """Whether the file system stores attributes of files."""
         self._files = SnapshotFiles(fs, directory)
         self._obsolete_files: deque[Callable[[], None]] = deque()
 
@@ -126,6 +128,8 @@ class RaftMetadataLog:
 
         The offset covers at least all operations before the call. Call `save_synced_end` afterwards, if it is due.
         """
+        with self._failing_log():
+            self._has_marks = self._has_marks and self.log.active_segment.file.set_attribute(self._synced_end.mark())
         end_offset = self.log.flush()
         with self._failing_log():
             self._synced_end.advance(end_offset)

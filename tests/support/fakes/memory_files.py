@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
 from typing import Literal, TypeAlias
+from zlib import crc32
 
 from protocol.primitives import Buffer
 from storage.files import DiskSpace, File, FileLock, FileSystem, base_name, parent
@@ -53,8 +54,13 @@ class _FileNode:
     durable: bytes = b""
     unsynced: list[_Write | _Cut] = field(default_factory=list)
     modified_ms: int = 0
+    attribute: bytes = b""
+    durable_attribute: bytes = b""
 
     def crash(self, random: Random) -> None:
+        if crc32(self.attribute) % 2:  # a draw would change the random histories of all simulations
+            self.attribute = self.durable_attribute
+        self.durable_attribute = self.attribute
         survived = self._survivor(random)
         self.content = bytearray(survived)
         self.durable = bytes(survived)
@@ -164,8 +170,17 @@ class MemoryFile:
         else:
             _put(self._node.content, change.position, change.data)
 
+    def attribute(self) -> bytes:
+        return self._node.attribute
+
+    def set_attribute(self, value: bytes) -> bool:
+        if self._fs.has_attributes:
+            self._node.attribute = value
+        return self._fs.has_attributes
+
     def sync(self) -> None:
         self._use("sync")
+        self._node.durable_attribute = self._node.attribute
         self._node.durable = bytes(self._node.content)
         self._node.unsynced = []
 
@@ -190,6 +205,7 @@ class MemoryFileSystem:
         self.generation = 0
         self.is_cold = False
         """Whether reads would block on the disk."""
+        self.has_attributes = True
         self.now_ms = 0
         self.locked: set[str] = set()
         self.log: list[tuple[Operation, str]] = []

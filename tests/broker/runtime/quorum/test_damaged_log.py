@@ -8,8 +8,9 @@ from broker.quorum.ready import ElectionState, TruncateTo
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.metadata_recovery import UnusableMetadataLog
 from broker.runtime.quorum.state_file import QuorumStateFile, to_json
-from broker.runtime.quorum.synced_end import FILE_NAME
+from broker.runtime.quorum.synced_end import FILE_NAME, SyncedEndFile
 from protocol.ids import LeaderEpoch, Offset
+from protocol.records.batch import iter_headers
 from storage.checked_json import CHECKSUM
 from storage.files import read_file, replace_file, write_file
 from tests.broker.runtime.quorum.test_metadata_log import (
@@ -118,6 +119,69 @@ def test_rot_below_a_snapshot_stops_the_start() -> None:
     put(fs, ACTIVE.rpartition("/")[2], b"?" + content[1:])
     with pytest.raises(UnusableMetadataLog):
         opened(fs)
+
+
+def batches_below(fs: MemoryFileSystem, end: int) -> list[tuple[str, int, int]]:
+    """Return file name, position and size of each batch that ends below `end`."""
+    return [
+        (name, start, header.size)
+        for name, content in contents(fs).items()
+        for start, header in iter_headers(content)
+        if header.last_offset < end
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_power_failure_hides_rot_in_records_of_the_last_fsync_alone(seed: int) -> None:
+    fs, random = MemoryFileSystem(), Random(seed)
+    log = opened(fs)
+    QuorumStateFile(fs, DIRECTORY).write(ElectionState(LeaderEpoch(9)))
+    proven = synced_end = 0
+    for _ in range(random.randint(2, 40)):
+        if synced_end > 2 and random.random() < 0.1:
+            proven = synced_end = random.randint(1, synced_end)
+            log.perform(TruncateTo(Offset(synced_end)), NOW)
+        end = log.log_end_offset + random.randint(1, 3)
+        fill(log, end, 1)
+        proven, synced_end = synced_end, end
+    append(log, batch(synced_end, 1))
+    candidates = batches_below(fs, proven)
+    fs.crash(random)
+    if candidates:
+        name, start, size = random.choice(candidates)
+        content = bytearray(contents(fs)[name])
+        content[start + random.randrange(size)] ^= 1 << random.randrange(8)
+        put(fs, name, bytes(content))
+        with pytest.raises(UnusableMetadataLog, match="were synced: the disk has lost records"):
+            opened(fs)
+
+
+def test_disk_without_attributes_knows_an_earlier_synced_end_after_a_power_failure() -> None:
+    fs = MemoryFileSystem()
+    fs.has_attributes = False
+    log = opened(fs)
+    QuorumStateFile(fs, DIRECTORY).write(ElectionState(LeaderEpoch(9)))
+    for end in range(1, 5):
+        fill(log, end, 1)
+    assert SyncedEndFile(fs, DIRECTORY).read() == 4
+    fs.crash(Random(1))
+    assert SyncedEndFile(fs, DIRECTORY).read() == 0
+    assert opened(fs).log_end_offset == 4
+
+
+def test_marks_do_not_count_after_apache_kafka_has_truncated_the_log() -> None:
+    fs = synced((1, 4), (2, 6))
+    own = to_json(ElectionState(LeaderEpoch(12)))
+    replace_file(fs, f"{DIRECTORY}/quorum-state", own[: own.index(b',"' + CHECKSUM.encode())] + b"}")
+    content = read_file(fs, ACTIVE)
+    write_file(fs, ACTIVE, content[:-1], sync=True)  # a truncation keeps the attribute
+    log = opened(fs)
+    kept = log.log_end_offset
+    log.close()
+    QuorumStateFile(fs, DIRECTORY).write(ElectionState(LeaderEpoch(12)))
+    fs.remove(f"{DIRECTORY}/{FILE_NAME}")
+    assert opened(fs).log_end_offset == kept
+    assert opened(fs).log_end_offset == kept
 
 
 @pytest.mark.parametrize("seed", range(30))
