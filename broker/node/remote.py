@@ -187,6 +187,8 @@ def build_remote(
     reader = SegmentReader(stores.storage, builder.cache)
     reads, follower_copies = builder.reads(reader, reader_pool), builder.follower_copies()
     reads.use_replicas(follower_copies)
+    offsets = builder.offsets(reader, reader_pool)
+    offsets.use_replicas(follower_copies)
     manager = builder.manager()
     data.partitions.roles.add_listener(manager)
     leader_starts = builder.leader_starts()
@@ -207,7 +209,7 @@ def build_remote(
         follower_pool,
         reads,
         follower_copies,
-        builder.offsets(reader, reader_pool),
+        offsets,
         leader_starts,
         descriptions,
         data.partitions.traffic,

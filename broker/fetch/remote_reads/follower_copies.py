@@ -3,6 +3,9 @@
 A follower is first queried for the earliest offset of its local log (ListOffsets, timestamp -4, KIP-405), because it
 would look in remote storage for an earlier one. Its response to the fetch is bounded by its own high watermark or last
 stable offset, and fenced by the leader epoch, so the records are committed ones of the leader's history.
+
+A look-up by time asks the follower for the offset, and fetches the record there: its end may not be committed, and only
+a fetch proves that it is. A follower without such a record proves by a fetch that it has the end of the range.
 """
 
 import asyncio
@@ -18,6 +21,7 @@ from broker.runtime.loop.waiters import Loop
 from broker.runtime.partitions.offset_lookup import DEBUGGING_REPLICA_ID, EARLIEST_LOCAL
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import FetchIsolation
+from broker.runtime.remote_log.replica_lookups import ReplicaLookup
 from broker.runtime.replication.fetch_transport import FetchTransport, LeaderConnection, Unanswered
 from protocol.errors import ErrorCode
 from protocol.ids import BrokerId
@@ -28,16 +32,20 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.records.batch import crc_is_valid, iter_headers
-from protocol.records.errors import MalformedBatch
+from protocol.records.batch import crc_is_valid, iter_headers, parse_header
+from protocol.records.errors import MalformedBatch, MalformedRecords
+from protocol.records.reader import iter_records
+from storage.segment import FoundTimestamp
 
 READ_COMMITTED: Final = 1
+SEARCH_BYTES: Final = 64 * 1024
+"""Limit for one fetch of a look-up by time, which needs one batch."""
 
 R = TypeVar("R")
 
 
 class FollowerCopies:
-    """Implements ReplicaCopies over the connections between brokers.
+    """Implements ReplicaCopies and ReplicaLookups over the connections between brokers.
 
     A connection is opened for a broker's first read and kept until `close`. `listener` names the listener of the
     brokers' endpoints.
@@ -72,6 +80,42 @@ class FollowerCopies:
                 return found
         return None
 
+    async def first_at_or_after(
+        self, partition: Partition, timestamp: int, first: int, upper: int
+    ) -> ReplicaLookup | None:
+        """Search the range on the first follower that has all of it. Implements ReplicaLookups."""
+        for connection in self._connections_of(partition):
+            start = await self._local_start(connection, partition)
+            if start is None or start > first:
+                continue
+            hint = await self._offset_for(connection, partition, timestamp)
+            if hint is None:
+                continue
+            begin = upper - 1 if hint < 0 or hint >= upper else max(first, hint)
+            result = await self._search(connection, partition, timestamp, begin, upper)
+            if result is not None:
+                return result
+        return None
+
+    async def _search(
+        self, connection: LeaderConnection, partition: Partition, timestamp: int, begin: int, upper: int
+    ) -> ReplicaLookup | None:
+        """Fetch from `begin` on up to the first record that is late enough; None if the follower lacks records."""
+        at = begin
+        while at < upper:
+            batches = await self._fetch(connection, partition, at, SEARCH_BYTES, FetchIsolation.HIGH_WATERMARK)
+            if batches is None:
+                return None
+            try:
+                for position, header in iter_headers(batches.data):
+                    found = None if header.max_timestamp < timestamp else _first(batches.data, position, timestamp, at)
+                    if found is not None:
+                        return ReplicaLookup(found if found.offset < upper else None)
+                    at = header.next_offset
+            except MalformedRecords:
+                return None
+        return ReplicaLookup(None)
+
     def close(self) -> None:
         """Close all connections: reads under way find no replica."""
         for _, connection in self._connections.values():
@@ -101,7 +145,12 @@ class FollowerCopies:
 
     async def _local_start(self, connection: LeaderConnection, partition: Partition) -> int | None:
         """Return the earliest local offset of a follower; None without an answer."""
-        wanted = ListOffsetsPartition(partition.index, partition.leader_epoch, EARLIEST_LOCAL)
+        start = await self._offset_for(connection, partition, EARLIEST_LOCAL)
+        return None if start is None or start < 0 else start
+
+    async def _offset_for(self, connection: LeaderConnection, partition: Partition, timestamp: int) -> int | None:
+        """Return a follower's offset for a timestamp, -1 if it has none; None without an answer."""
+        wanted = ListOffsetsPartition(partition.index, partition.leader_epoch, timestamp)
         request = ListOffsetsRequest(
             replica_id=DEBUGGING_REPLICA_ID, topics=[ListOffsetsTopic(partition.topic, [wanted])]
         )
@@ -109,7 +158,7 @@ class FollowerCopies:
         if answer is None:
             return None
         for each in (entry for found in answer.topics for entry in found.partitions):
-            if each.error_code == ErrorCode.NONE and each.offset >= 0:
+            if each.error_code == ErrorCode.NONE:
                 return each.offset
         return None
 
@@ -142,6 +191,14 @@ class FollowerCopies:
 def _settle(answered: "asyncio.Future[R]", outcome: R) -> None:
     if not answered.done():
         answered.set_result(outcome)
+
+
+def _first(data: memoryview, position: int, timestamp: int, from_offset: int) -> FoundTimestamp | None:
+    """Return the first record of a batch from an offset on with at least the timestamp. Raise MalformedRecords."""
+    for record in iter_records(data, position):
+        if record.timestamp >= timestamp and record.offset >= from_offset:
+            return FoundTimestamp(record.timestamp, record.offset, parse_header(data, position).leader_epoch)
+    return None
 
 
 def _batches(answer: PartitionData, offset: int, *, reads_committed: bool) -> ReplicaBatches | None:

@@ -7,6 +7,9 @@ index of timestamps per partition, built once and extended as segments come, yie
 A hole, offsets that no known segment holds, concerns a look-up only if the hole may hold the record: no record before
 it is late enough, and the first record behind it is not older than the timestamp. Such a look-up waits until the
 segment appears or the hole may be skipped (`ottla.remote.log.hole.patience.ms`), as a fetch from the hole does.
+
+If a segment is lost or damaged, other finished segments with the same records are searched, as for a fetch, and then a
+follower that still has the records in its local log. Followers are asked about holes after some attempts.
 """
 
 import asyncio
@@ -15,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from broker.logs import EventLog
 from broker.replication.epochs import UNKNOWN_EPOCH
@@ -28,6 +31,7 @@ from broker.runtime.partitions.partition_reads import check_reader
 from broker.runtime.partitions.reads import UNKNOWN
 from broker.runtime.remote_log.locations import Holes, RemoteLocations, SegmentMissing
 from broker.runtime.remote_log.outage import RemoteOutage
+from broker.runtime.remote_log.replica_lookups import NoReplicaLookups, ReplicaLookup, ReplicaLookups
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
@@ -49,7 +53,11 @@ T = TypeVar("T")
 RETRY_MS: Final = 100
 ATTEMPTS_MAX: Final = 4
 """Attempts of a look-up that remote storage fails; clients retry themselves."""
+MISSING_ATTEMPTS: Final = 4
+"""Attempts for a missing segment before followers are asked: metadata may be late, or a deletion under way."""
 INDEXES_MAX: Final = 256
+REPLICA_LINE_S: Final = 60
+"""Time for which further searches of a partition's followers are not logged."""
 _ENTRIES_AT_ONCE: Final = 256
 """Index entries added in one turn of the loop."""
 _NOT_REMOTE: Final = 2**63 - 1
@@ -94,6 +102,12 @@ class RemoteOffsets:
         self._timeout_ms = timeout_ms
         self._outage = RemoteOutage()
         self._indexes: LRUCache[TimestampIndexKey, TimestampIndex] = LRUCache(INDEXES_MAX)
+        self._on_replicas: TTLCache[TimestampIndexKey, bool] = TTLCache(INDEXES_MAX, REPLICA_LINE_S, loop.time)
+        self._replicas: ReplicaLookups = NoReplicaLookups()
+
+    def use_replicas(self, replicas: ReplicaLookups) -> None:
+        """Search other replicas for lost and damaged records from now on."""
+        self._replicas = replicas
 
     def covers(self, partition: Partition) -> bool:
         """Whether a part of the partition is or may become remote."""
@@ -184,15 +198,18 @@ class RemoteOffsets:
 
     async def _find(self, partition: Partition, query: OffsetQuery) -> FoundOffset:
         """Search until there is a result; missing metadata may arrive soon. Raises KafkaError."""
-        failures = 0
+        failures = missing = 0
         while True:
             try:
                 if query.timestamp == offset_lookup.MAX_TIMESTAMP:
                     found = await self._latest(partition)
                 else:
-                    found = await self._first_at_or_after(partition, query.timestamp)
-            except (RemoteMetadataNotReady, SegmentMissing, PoolFull):
+                    asks_replicas = missing >= MISSING_ATTEMPTS
+                    found = await self._first_at_or_after(partition, query.timestamp, asks_replicas=asks_replicas)
+            except (RemoteMetadataNotReady, PoolFull):
                 pass
+            except SegmentMissing:
+                missing += 1
             except Exception as error:  # noqa: BLE001  a plug-in may raise anything; the error is logged
                 failures += 1
                 self._note_failure(partition, error, is_last=failures == ATTEMPTS_MAX)
@@ -222,18 +239,22 @@ class RemoteOffsets:
         elif self._outage.failed(self._loop.time() * 1000):
             _log.warning(event, partition=partition, reason=error)
 
-    async def _first_at_or_after(self, partition: Partition, timestamp: int) -> FoundOffset | None:
+    async def _first_at_or_after(
+        self, partition: Partition, timestamp: int, *, asks_replicas: bool
+    ) -> FoundOffset | None:
         """Search remote storage, then the local log. Return None if local segments were deleted meanwhile."""
         log = partition.log
         local_start = log.local_log_start_offset
         index = await self._index(partition, local_start)
+        search_gaps = partial(self._search_gaps, partition, timestamp=timestamp, asks_replicas=asks_replicas)
         for start in index.candidates(timestamp, log.log_start_offset, local_start):
             found = await self._search_segment(partition, start, timestamp)
             if found is not None:
-                await self._check_gaps(partition, index.gaps(log.log_start_offset, found.offset), timestamp)
-                return FoundOffset(*found)
+                return FoundOffset(*(await search_gaps(index.gaps(log.log_start_offset, found.offset)) or found))
         gaps = index.gaps(log.log_start_offset, local_start)
-        await self._check_gaps(partition, [*gaps, *self._last_gap(partition, index, local_start)], timestamp)
+        in_gap = await search_gaps([*gaps, *self._last_gap(partition, index, local_start)])
+        if in_gap is not None:
+            return FoundOffset(*in_gap)
         if log.local_log_start_offset != local_start:
             return None
         return offset_lookup.found_here(partition, timestamp)
@@ -245,7 +266,7 @@ class RemoteOffsets:
         index = await self._index(partition, local_start)
         local = offset_lookup.found_here(partition, offset_lookup.MAX_TIMESTAMP)
         if local == NOT_FOUND:
-            await self._check_gaps(partition, self._last_gap(partition, index, local_start), 0)
+            await self._search_gaps(partition, self._last_gap(partition, index, local_start), 0, asks_replicas=False)
         for greatest, start in index.latest(log.log_start_offset, local_start):
             local = offset_lookup.found_here(partition, offset_lookup.MAX_TIMESTAMP)
             if greatest < local.timestamp:
@@ -264,17 +285,37 @@ class RemoteOffsets:
             self._indexes.pop(_key(partition), None)
             raise SegmentMissing(f"no known remote segment of {partition} holds offset {start}")
         located, failed = found[1], set[Uuid]()
-        first, upper = max(start, partition.log.log_start_offset), located.last_offset + 1
+        at, upper = max(start, partition.log.log_start_offset), located.last_offset + 1
         while True:
-            search = partial(self._reader.first_at_or_after, located.segment, timestamp, first, upper)
+            end = min(located.last_offset + 1, upper)
+            search = partial(self._reader.first_at_or_after, located.segment, timestamp, at, end)
             try:
-                return await self._pool.submit(search)
-            except (CorruptRemoteData, RemoteResourceNotFound):
+                record = await self._pool.submit(search)
+            except (CorruptRemoteData, RemoteResourceNotFound) as error:
                 failed.add(located.segment.id.id)
-                other = self._locations.other_copy(partition, first, failed)
-                if other is None or other.last_offset + 1 < upper:
-                    raise
-                located = other
+                reason = error
+            else:
+                if record is not None or end == upper:
+                    return record
+                at = end
+            other = self._locations.other_copy(partition, at, failed)
+            if other is None:
+                return (await self._search_replicas(partition, timestamp, OffsetGap(at, upper, 0), reason)).found
+            located = other
+
+    async def _search_replicas(
+        self, partition: Partition, timestamp: int, gap: OffsetGap, reason: Exception
+    ) -> ReplicaLookup:
+        """Search the followers for the records of a gap. Raise `reason` if none of them has all."""
+        result = await self._replicas.first_at_or_after(partition, timestamp, gap.first, gap.next_offset)
+        if result is None:
+            raise reason
+        key = _key(partition)
+        if key not in self._on_replicas:
+            self._on_replicas[key] = True
+            event = "A remote segment cannot be searched; the local log of a follower is searched"
+            _log.error(event, partition=partition, offset=gap.first, reason=reason)
+        return result
 
     # ---- holes
 
@@ -283,8 +324,13 @@ class RemoteOffsets:
         first = max(index.next_offset, partition.log.log_start_offset)
         return [OffsetGap(first, local_start, _NOT_REMOTE)] if first < local_start else []
 
-    async def _check_gaps(self, partition: Partition, gaps: list[OffsetGap], timestamp: int) -> None:
-        """Raise SegmentMissing if a gap may hold the first record of `timestamp` or later."""
+    async def _search_gaps(
+        self, partition: Partition, gaps: list[OffsetGap], timestamp: int, *, asks_replicas: bool
+    ) -> FoundTimestamp | None:
+        """Return the first record of `timestamp` or later in a gap that a follower has; None if there is none.
+
+        Raise SegmentMissing if a gap may hold the record.
+        """
         for gap in gaps:
             first = max(gap.first, partition.log.log_start_offset)
             if gap.max_timestamp < timestamp or await self._is_older(partition, gap, timestamp):
@@ -293,7 +339,13 @@ class RemoteOffsets:
                 self._indexes.pop(_key(partition), None)
             elif self._locations.may_skip_hole(partition, first):
                 continue
-            raise SegmentMissing(f"no known remote segment of {partition} holds offset {first}")
+            missing = SegmentMissing(f"no known remote segment of {partition} holds offset {first}")
+            if not asks_replicas:
+                raise missing
+            result = await self._search_replicas(partition, timestamp, gap._replace(first=first), missing)
+            if result.found is not None:
+                return result.found
+        return None
 
     async def _is_older(self, partition: Partition, gap: OffsetGap, timestamp: int) -> bool:
         """Whether the first record behind a gap is older than `timestamp`."""

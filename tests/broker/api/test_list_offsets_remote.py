@@ -319,6 +319,65 @@ class TestCopies:
             plane.storage.delete_segment(segment)
         assert [found(ask(plane, time))[1] for time in (0, 1000, 2000, 3000)] == [0, 1, 2, 3]
 
+    def test_copies_that_end_earlier_are_searched_one_after_another(self, plane: TieredPlane) -> None:
+        plane.make_remote(2, 2)
+        other = TieredPlane()
+        other.create_tiered_topic()
+        other.fill(4)
+        long = plane.storage.upload(other.fs, other.log(), 99, other.log().segments.first, plane.partition().topic_id)
+        plane.announce(long)
+        plane.storage.delete_segment(long)
+        assert [found(ask(plane, time))[1] for time in (0, 1000, 2000, 3000)] == [0, 1, 2, 3]
+
+
+class TestReplicas:
+    """The segment of [2, 3] is lost or damaged, and a follower has offsets 2 to 5 in its local log."""
+
+    TIMES = (500, 1000, 1001, 2000, 3000, 3001, 5000)
+
+    @pytest.fixture
+    def segment(self, plane: TieredPlane) -> RemoteSegment:
+        (_, segment, *_) = plane.make_remote(2, 2, 2)
+        plane.replicas.held = range(2, 6)
+        return segment
+
+    def test_follower_is_searched_for_a_lost_segment(
+        self, plane: TieredPlane, segment: RemoteSegment, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        plane.storage.delete_segment(segment)
+        assert [found(ask(plane, time))[1] for time in self.TIMES] == [1, 1, 2, 2, 3, 4, 5]
+        assert set(plane.replicas.lookups) == {(2, 4)}
+        assert caplog.text.count("the local log of a follower is searched") == 1
+
+    def test_follower_is_searched_for_a_damaged_segment(self, plane: TieredPlane, segment: RemoteSegment) -> None:
+        plane.storage.logs[segment.id.id] = b"x" * segment.size_bytes
+        assert [found(ask(plane, time))[1] for time in self.TIMES] == [1, 1, 2, 2, 3, 4, 5]
+
+    def test_follower_is_searched_for_the_latest_record(self, plane: TieredPlane) -> None:
+        (*_, last) = plane.make_remote(2, 2)
+        plane.replicas.held = range(2, 4)
+        plane.storage.delete_segment(last)
+        assert found(ask(plane, MAX_TIMESTAMP)) == (3000, 3, 0)
+
+    def test_segment_that_no_follower_has_is_an_error(self, plane: TieredPlane, segment: RemoteSegment) -> None:
+        plane.replicas.held = range(3, 6)
+        plane.storage.delete_segment(segment)
+        answer = ask(plane, 2000)
+        plane.settle(5000)
+        assert error(answer) == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_follower_is_searched_for_a_hole_after_some_attempts(
+        self, plane: TieredPlane, segment: RemoteSegment
+    ) -> None:
+        plane.forget(segment)
+        answer = ask(plane, 2500)
+        assert plane.replicas.lookups == []
+        plane.settle(1000)
+        assert found(answer) == (3000, 3, 0)
+        behind = ask(plane, 3500)
+        plane.settle(1000)
+        assert found(behind) == (4000, 4, 0)
+
 
 class TestWaiting:
     def test_response_waits_for_the_slowest_lookup(self, plane: TieredPlane) -> None:

@@ -12,9 +12,10 @@ from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.net.peer import SocketAddress
 from broker.runtime.partitions.offset_lookup import DEBUGGING_REPLICA_ID, EARLIEST_LOCAL
 from broker.runtime.partitions.reads import FetchIsolation
+from broker.runtime.remote_log.replica_lookups import ReplicaLookup
 from broker.runtime.replication.fetch_transport import LeaderConnection, Unanswered
 from protocol.errors import ErrorCode
-from protocol.ids import BrokerId
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -28,7 +29,10 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from protocol.records.batch import iter_headers, patch
+from storage.segment import FoundTimestamp
 from tests.broker.fetch.test_remote_fetch_replicas import batches_at
+from tests.support.harnesses.data_plane import batch
 from tests.support.harnesses.tiered_plane import TieredPlane
 
 
@@ -37,8 +41,12 @@ class Follower:
 
     def __init__(self, start: int, *numbers: int) -> None:
         self.start = start
+        self.hint = -1
+        """The response to look-ups by time."""
         self.records = batches_at(*numbers)
         self.code = ErrorCode.NONE
+        self.is_exact = False
+        """Whether a response begins with the batch of the requested offset."""
         self.is_down = False
         self.is_closed = False
         self.fetches: list[FetchRequest] = []
@@ -46,12 +54,9 @@ class Follower:
     def list_offsets(self, request: ListOffsetsRequest, done: Callable[[Any], None]) -> None:
         (topic,) = request.topics
         (asked,) = topic.partitions
-        assert (request.replica_id, asked.timestamp, asked.current_leader_epoch) == (
-            DEBUGGING_REPLICA_ID,
-            EARLIEST_LOCAL,
-            0,
-        )
-        answer = ListOffsetsPartitionResponse(0, offset=self.start)
+        assert (request.replica_id, asked.current_leader_epoch) == (DEBUGGING_REPLICA_ID, 0)
+        offset = self.start if asked.timestamp == EARLIEST_LOCAL else self.hint
+        answer = ListOffsetsPartitionResponse(0, offset=offset)
         done(
             Unanswered("down")
             if self.is_down
@@ -61,7 +66,13 @@ class Follower:
     def fetch(self, request: FetchRequest, done: Callable[[Any], None]) -> None:
         self.fetches.append(request)
         aborted = [AbortedTransaction(7, 0)] if request.isolation_level else None
-        entry = PartitionData(0, self.code, aborted_transactions=aborted, records=bytes(self.records))
+        offset = request.topics[0].partitions[0].fetch_offset
+        records = b"".join(
+            self.records[start : start + header.size]
+            for start, header in iter_headers(self.records)
+            if header.last_offset >= offset or not self.is_exact
+        )
+        entry = PartitionData(0, self.code, aborted_transactions=aborted, records=records)
         done(FetchResponse(responses=[FetchableTopicResponse(partitions=[entry])]))
 
     def close(self) -> None:
@@ -96,6 +107,53 @@ class Cluster:
             work.send(None)
         found: ReplicaBatches | None = ended.value.value
         return found
+
+    def search(self, timestamp: int, first: int, upper: int) -> ReplicaLookup | None:
+        work = self.copies.first_at_or_after(self.plane.partition(), timestamp, first, upper)
+        with pytest.raises(StopIteration) as ended:
+            work.send(None)
+        found: ReplicaLookup | None = ended.value.value
+        return found
+
+
+def timed(start: int, hint: int, *numbers: int) -> Follower:
+    """Return a follower whose records have timestamps of 1000 times their offsets."""
+    follower = Follower(start)
+    follower.hint, follower.is_exact = hint, True
+    for offset in numbers:
+        each = batch(b"%d" % offset, timestamp=1000 * offset)
+        patch(each, 0, offset, LeaderEpoch(3))
+        follower.records += each
+    return follower
+
+
+def record(offset: int) -> ReplicaLookup:
+    return ReplicaLookup(FoundTimestamp(1000 * offset, offset, LeaderEpoch(3)))
+
+
+def test_look_up_finds_a_committed_record_of_a_follower() -> None:
+    cluster = Cluster(timed(4, 6, 4, 5, 6, 7), Follower(9))
+    assert cluster.search(5_500, 4, 8) == record(6)
+
+
+def test_look_up_begins_at_the_first_offset_of_the_range() -> None:
+    assert Cluster(timed(2, 2, 2, 3, 4, 5), Follower(9)).search(0, 4, 6) == record(4)
+
+
+@pytest.mark.parametrize("hint", [-1, 6])
+def test_look_up_of_a_later_time_needs_the_end_of_the_range(hint: int) -> None:
+    assert Cluster(timed(2, hint, 2, 3, 4, 5), Follower(9)).search(6_000, 2, 6) == ReplicaLookup(None)
+    assert Cluster(timed(2, hint, 2, 3, 4), Follower(9)).search(6_000, 2, 6) is None
+
+
+def test_look_up_never_finds_an_uncommitted_record() -> None:
+    assert Cluster(timed(2, 5, 2, 3, 4), timed(2, 5, 2, 3, 4, 5)).search(4_500, 2, 6) == record(5)
+
+
+def test_look_up_asks_no_follower_whose_local_log_begins_later() -> None:
+    cluster = Cluster(timed(3, 3, 3, 4), timed(4, 4, 4))
+    assert cluster.search(0, 2, 4) is None
+    assert [len(each.fetches) for each in cluster.followers.values()] == [0, 0]
 
 
 def test_in_sync_follower_is_preferred() -> None:

@@ -104,6 +104,7 @@ class TieredPlane(DataPlane):
             lambda: self.list_offsets_timeout_ms,
             Holes(self.clock, lambda: self.read_settings.hole_patience_ms),
         )
+        self.offsets.use_replicas(self.replicas)
         self.list_offsets = ListOffsetsHandler(self.partitions, remote=self.offsets)
         self._segment_ids = count(1)
         self.handler = self._handler(self.reads)
