@@ -119,7 +119,9 @@ def test_host_names_are_checked_unless_turned_off() -> None:
 def test_versions_and_suites_are_applied() -> None:
     server = server_context(settings(inline(SERVER, ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384")))
     shaken = shake_hands(server, client_context(settings(inline(CLIENT))))
-    assert (shaken.version(), (shaken.cipher() or ())[0]) == ("TLSv1.2", "ECDHE-ECDSA-AES256-GCM-SHA384")
+    cipher = shaken.cipher()
+    assert cipher is not None
+    assert (shaken.version(), cipher[0]) == ("TLSv1.2", "ECDHE-ECDSA-AES256-GCM-SHA384")
     newest = client_context(settings(inline(CLIENT, ssl_enabled_protocols="TLSv1.3")))
     with pytest.raises(ssl.SSLError):
         shake_hands(server, newest)

@@ -37,7 +37,7 @@ from tests.support.certificates import CertificateAuthority
         ([], ""),
     ],
 )
-def test_subjects_are_rendered_as_java_renders_them(parts: list[list[Part]], expected: str) -> None:
+def test_subjects_are_rendered_as_java_renders_them(parts: list[list[Part[str]]], expected: str) -> None:
     name = x509.Name([RelativeDistinguishedName(part) for part in parts])
     assert render_name(name.public_bytes()) == expected
 
