@@ -234,9 +234,12 @@ class LogDirs:
     def previous_broker_epoch(self) -> int:
         """The broker epoch of the last run if it stopped cleanly in every directory and no log has lost flushed
         records; the next registration reports it.
+
+        Contested logs are opened after the registration, and any of them may have lost records. No other log with
+        records is opened later: `create` makes empty logs.
         """
         epochs = {directory.previous_epoch for directory in self.directories if directory.is_online}
-        if self.losses or len(self.online) < len(self.directories) or len(epochs) != 1:
+        if self.losses or self._contested or len(self.online) < len(self.directories) or len(epochs) != 1:
             return UNKNOWN_BROKER_EPOCH
         epoch = epochs.pop()
         return UNKNOWN_BROKER_EPOCH if epoch is None else epoch

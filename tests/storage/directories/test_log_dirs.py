@@ -373,6 +373,17 @@ def test_chosen_log_is_opened_and_the_other_becomes_stray(twice: Node, chosen: i
     assert {log.name for log in twice.dirs} == {"t-0", "t-1"}
 
 
+def test_unopened_logs_hide_the_former_broker_epoch(twice: Node) -> None:
+    """A loss of flushed records in them is found after the registration."""
+    twice.stop(broker_epoch=17)
+    twice.start()
+    assert [directory.previous_epoch for directory in twice.dirs.directories] == [17, 17]
+    assert twice.dirs.previous_broker_epoch == -1
+    twice.dirs.settle(T0, twice.dirs.contested[T0][0], LogConfig(), now_ms=NOW_MS)
+    twice.stop(broker_epoch=18)
+    assert twice.start().previous_broker_epoch == 18
+
+
 def test_all_contested_logs_can_become_stray(twice: Node) -> None:
     twice.dirs.settle(T0, None, LogConfig(), now_ms=NOW_MS)
     assert twice.dirs.get(T0) is None
