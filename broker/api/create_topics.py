@@ -11,7 +11,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.mutation_quota import mutation_quota, throttle
 from broker.metadata.controller.controller import Controller
-from broker.metadata.controller.result import ControllerResult
+from broker.metadata.controller.result import CommandResult, map_response
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
@@ -42,11 +42,14 @@ class CreateTopicsHandler:
 
 def _create(
     asked: CreateTopicsRequest, context: RequestContext, controller: Controller, now_ms: int
-) -> ControllerResult[CreateTopicsResponse]:
+) -> CommandResult[CreateTopicsResponse]:
     quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA_FROM, now_ms=now_ms)
-    result = controller.create_topics(asked, quota=quota)
-    result.response.throttle_time_ms = quota.throttle_ms
-    return result
+
+    def throttled(response: CreateTopicsResponse) -> CreateTopicsResponse:
+        response.throttle_time_ms = quota.throttle_ms
+        return response
+
+    return map_response(controller.create_topics(asked, quota=quota), throttled)
 
 
 def _refused(request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:

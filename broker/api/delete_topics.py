@@ -9,7 +9,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.mutation_quota import mutation_quota, throttle
 from broker.metadata.controller.controller import Controller
-from broker.metadata.controller.result import ControllerResult
+from broker.metadata.controller.result import CommandResult, map_response
 from broker.metadata.image.topic_image import TopicsImage
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
@@ -47,7 +47,7 @@ class DeleteTopicsHandler:
 
 def _delete(
     asked: Iterable[DeleteTopicState], context: RequestContext, controller: Controller, now_ms: int
-) -> ControllerResult[DeleteTopicsResponse]:
+) -> CommandResult[DeleteTopicsResponse]:
     """Resolve the topics in the controller's own image, and delete the valid ones."""
     quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA_FROM, now_ms=now_ms)
     refused: list[DeletableTopicResult] = []
@@ -62,8 +62,7 @@ def _delete(
         assert topic is not None
         refused.append(_refusal(topic.name, each, ErrorCode.INVALID_REQUEST, "a topic is named twice"))
     result = controller.delete_topics([topic_id for topic_id in ids if topic_id not in repeated], quota=quota)
-    responses = [*refused, *result.response.values()]
-    return ControllerResult(result.records, DeleteTopicsResponse(quota.throttle_ms, responses))
+    return map_response(result, lambda results: DeleteTopicsResponse(quota.throttle_ms, [*refused, *results.values()]))
 
 
 def _well_formed(asked: Iterable[DeleteTopicState], refused: list[DeletableTopicResult]) -> list[DeleteTopicState]:

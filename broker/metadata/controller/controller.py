@@ -313,8 +313,8 @@ class Controller:
         *,
         may_describe: Callable[[str], bool] = lambda _name: True,
         quota: MutationQuota = UNLIMITED,
-    ) -> ControllerResult[CreateTopicsResponse]:
-        return _bounded(self._topics.create(request, may_describe=may_describe, quota=quota))
+    ) -> CommandResult[CreateTopicsResponse]:
+        return self._topics.create(request, may_describe=may_describe, quota=quota)
 
     def restore_topics(self, request: RestoreTopicsRequest) -> ControllerResult[RestoreTopicsResponse]:
         return _bounded(self._topics.restore(request))
@@ -326,8 +326,8 @@ class Controller:
 
     def delete_topics(
         self, topic_ids: Iterable[Uuid], *, quota: MutationQuota = UNLIMITED
-    ) -> ControllerResult[dict[Uuid, DeletableTopicResult]]:
-        return _bounded(self._topics.delete(topic_ids, quota=quota))
+    ) -> CommandResult[dict[Uuid, DeletableTopicResult]]:
+        return self._topics.delete(topic_ids, quota=quota)
 
     def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigOperation]], *, validate_only: bool

@@ -7,12 +7,16 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from broker.metadata.image.records import VersionedRecord
 
 R = TypeVar("R", covariant=True)
+S = TypeVar("S")
 
 # The most records in one batch, and so in one atomic change.
 MAX_RECORDS_PER_BATCH: Final = 10_000
 # Non-atomic changes are written in smaller batches: a replica replays a batch without a pause, and this many records
 # take some 20 ms.
 RECORDS_PER_SPLIT_BATCH: Final = 1_000
+# The most partitions that one turn creates or deletes, unless one topic has more. This takes some 5 ms,
+# and replicas apply one or two parts in a turn.
+PARTITIONS_PER_PART: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +52,11 @@ class PartialResult(Generic[R]):
 
 
 CommandResult: TypeAlias = ControllerResult[R] | PartialResult[R]
+
+
+def map_response(result: CommandResult[R], finish: Callable[[R], S]) -> CommandResult[S]:
+    """Return the result with `finish(response)` in place of the response."""
+    if isinstance(result, PartialResult):
+        rest = result.rest
+        return PartialResult(result.records, lambda now_ms: map_response(rest(now_ms), finish))
+    return ControllerResult(result.records, finish(result.response), result.atomic)

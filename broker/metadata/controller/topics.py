@@ -12,7 +12,13 @@ from broker.metadata.controller.replica_assignments import (
     check_assignment,
     check_same_factor,
 )
-from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, ControllerResult
+from broker.metadata.controller.result import (
+    MAX_RECORDS_PER_BATCH,
+    PARTITIONS_PER_PART,
+    CommandResult,
+    ControllerResult,
+    PartialResult,
+)
 from broker.metadata.controller.state import ConfigLayers, ControllerState
 from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
 from broker.metadata.image.partition import PartitionRegistration
@@ -144,31 +150,43 @@ class Topics:
         *,
         may_describe: Callable[[str], bool] = lambda _name: True,
         quota: MutationQuota = UNLIMITED,
-    ) -> ControllerResult[CreateTopicsResponse]:
+    ) -> CommandResult[CreateTopicsResponse]:
         """Create topics, with one result each in request order. `may_describe` returns whether the caller may see
         configs.
 
-        Raises KafkaError POLICY_VIOLATION for more partitions than one batch holds, before any are placed.
+        Many partitions are created in parts, each topic as a whole. Raises KafkaError POLICY_VIOLATION for more records
+        than one batch holds, before any are placed.
         """
         default_count = self._state.settings.default_partition_count
-        _check_partition_count(sum(_requested_count(topic, default_count) for topic in request.topics))
-        records: list[VersionedRecord] = []
-        response = CreateTopicsResponse()
-        context = _PlacementContext(self._state, self._leader_and_isr)
+        partitions = sum(_requested_count(topic, default_count) for topic in request.topics)
+        _check_partition_count(partitions)
+        count = partitions + len(request.topics) + sum(len(topic.configs) for topic in request.topics)
+        if count > MAX_RECORDS_PER_BATCH:
+            raise _too_much(f"the request would write {count} records")
         created: dict[str, str] = {}  # by metric name
-        for topic in request.topics:
-            try:
-                plan = self._plan(topic, created, context, may_describe(topic.name))
-                quota.charge(plan.partition_count)
-            except KafkaError as error:
-                response.topics.append(_refusal(topic.name, error))
-                continue
-            created[metric_name(topic.name)] = topic.name
-            records += plan.records
-            response.topics.append(plan.result)
-        if len(records) > MAX_RECORDS_PER_BATCH:  # also with validate_only
-            raise _too_much(f"the request would write {len(records)} records")
-        return ControllerResult(() if request.validate_only else records, response)
+        topics, response = iter(request.topics), CreateTopicsResponse()
+
+        def create_part(_now_ms: int) -> CommandResult[CreateTopicsResponse]:
+            records: list[VersionedRecord] = []
+            context = _PlacementContext(self._state, self._leader_and_isr)
+            count = 0
+            for topic in topics:
+                try:
+                    plan = self._plan(topic, created, context, may_describe(topic.name))
+                    quota.charge(plan.partition_count)
+                except KafkaError as error:
+                    response.topics.append(_refusal(topic.name, error))
+                    continue
+                created[metric_name(topic.name)] = topic.name
+                response.topics.append(plan.result)
+                if not request.validate_only:
+                    records += plan.records
+                count += plan.partition_count
+                if count >= PARTITIONS_PER_PART:
+                    return PartialResult(records, create_part)
+            return ControllerResult(records, response)
+
+        return create_part(0)
 
     def _plan(
         self, topic: CreatableTopic, other_names: Mapping[str, str], context: _PlacementContext, may_describe: bool
@@ -386,26 +404,34 @@ class Topics:
 
     def delete(
         self, topic_ids: Iterable[Uuid], *, quota: MutationQuota = UNLIMITED
-    ) -> ControllerResult[dict[Uuid, DeletableTopicResult]]:
-        """Delete topics by id, with one result per id."""
-        records: list[VersionedRecord] = []
-        results: dict[Uuid, DeletableTopicResult] = {}
-        for topic_id in dict.fromkeys(topic_ids):
-            topic = self._state.image.topics.by_id(topic_id)
-            try:
-                if topic is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-                check_deletion(self._state, topic.name)
-                quota.charge(topic.partition_count)
-            except KafkaError as error:
-                name = None if topic is None else topic.name
-                results[topic_id] = DeletableTopicResult(
-                    name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
-                )
-                continue
-            records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id), 0))
-            results[topic_id] = DeletableTopicResult(name=topic.name, topic_id=topic_id)
-        return ControllerResult(records, results)
+    ) -> CommandResult[dict[Uuid, DeletableTopicResult]]:
+        """Delete topics by id, with one result per id. Topics with many partitions in all are deleted in parts."""
+        ids, results = iter(dict.fromkeys(topic_ids)), dict[Uuid, DeletableTopicResult]()
+
+        def delete_part(_now_ms: int) -> CommandResult[dict[Uuid, DeletableTopicResult]]:
+            records: list[VersionedRecord] = []
+            count = 0
+            for topic_id in ids:
+                topic = self._state.image.topics.by_id(topic_id)
+                try:
+                    if topic is None:
+                        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                    check_deletion(self._state, topic.name)
+                    quota.charge(topic.partition_count)
+                except KafkaError as error:
+                    name = None if topic is None else topic.name
+                    results[topic_id] = DeletableTopicResult(
+                        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
+                    )
+                    continue
+                records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id), 0))
+                results[topic_id] = DeletableTopicResult(name=topic.name, topic_id=topic_id)
+                count += topic.partition_count
+                if count >= PARTITIONS_PER_PART:
+                    return PartialResult(records, delete_part)
+            return ControllerResult(records, results)
+
+        return delete_part(0)
 
     # Replicas
 

@@ -28,7 +28,7 @@ from storage.errors import CorruptBatch
 from storage.local_log import LogSlice
 
 CHUNK_BYTES: Final = 1024 * 1024
-SLICE_RECORDS: Final = 512
+SLICE_RECORDS: Final = 256
 """Decoding and applying this many records takes a few milliseconds. A batch takes effect as a whole, so is not split.
 """
 RECENT_BYTES: Final = 32 * 1024 * 1024

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH
+from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, ControllerResult, PartialResult
 from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
 from broker.metadata.image.partition import UNASSIGNED_DIRECTORY
 from protocol.errors import ErrorCode, KafkaError
@@ -81,6 +81,7 @@ class TestCreate:
         result = cluster.controller.create_topics(
             CreateTopicsRequest([CreatableTopic("t", 1, 1)]), may_describe=lambda _name: False
         )
+        assert isinstance(result, ControllerResult)
         (topic,) = result.response.topics
         assert (topic.topic_config_error_code, topic.configs) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
         assert topic.error_code == ErrorCode.NONE
@@ -165,6 +166,25 @@ class TestCreate:
         with pytest.raises(KafkaError) as caught:
             cluster.controller.create_topics(request)
         assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+    def test_many_partitions_are_created_and_deleted_in_parts(self, cluster: Cluster) -> None:
+        topics = [CreatableTopic(f"t{number}", 4, 1) for number in range(250)]
+        part = cluster.controller.create_topics(CreateTopicsRequest([*topics, CreatableTopic("a.b", 1, 1)]))
+        assert isinstance(part, PartialResult)
+        assert len(part.records) == 250, "50 topics with their partitions"
+        cluster.write_part(part)
+        assert cluster.image.topics.partition_count == 200
+        assert codes(create(cluster, CreatableTopic("t200", 1, 1), CreatableTopic("a_b", 1, 1))) == [0, 0]
+        refused = {each.name: each.error_code for each in cluster.write(part.rest(0)).topics if each.error_code}
+        assert refused == {"t200": ErrorCode.TOPIC_ALREADY_EXISTS, "a.b": ErrorCode.INVALID_TOPIC_EXCEPTION}
+
+        ids = list(cluster.image.topics.ids())
+        deletion = cluster.controller.delete_topics(ids)
+        assert isinstance(deletion, PartialResult)
+        cluster.write_part(deletion)
+        assert 0 < cluster.image.topics.partition_count < 800
+        assert len(cluster.write(deletion.rest(0))) == len(ids)
+        assert not cluster.image.topics.names()
 
     def test_reserved_ids_are_never_drawn(self) -> None:
         cluster = Cluster()
