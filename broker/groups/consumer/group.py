@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 
-from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment
+from broker.groups.consumer.assignment import Assignment
 from broker.groups.consumer.counts import MemberCounts
 from broker.groups.consumer.member import (
     NEW_MEMBER_ASSIGNMENT,
@@ -25,6 +25,7 @@ from broker.groups.consumer.member import (
     ReconciliationState,
 )
 from broker.groups.consumer.records import ResolvedRegex
+from broker.groups.consumer.targets import TargetTable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 
@@ -54,8 +55,8 @@ class ConsumerGroup:
         self.counts = MemberCounts()
         self.regexes: dict[str, ResolvedRegex] = {}
         self.needs_metadata_check = True
+        self.targets = TargetTable()
         self._current: dict[str, MemberAssignment] = {}
-        self._targets: dict[str, Assignment] = {}
         self._static_members: dict[str, str] = {}
         self._holders: dict[tuple[Uuid, int], str] = {}
         self._reconciled: Counter[int] = Counter()
@@ -94,10 +95,10 @@ class ConsumerGroup:
         return self._current.get(member_id, NEW_MEMBER_ASSIGNMENT)
 
     def target(self, member_id: str) -> Assignment:
-        return self._targets.get(member_id, NO_PARTITIONS)
+        return self.targets.get(member_id)
 
     def has_target(self, member_id: str) -> bool:
-        return member_id in self._targets
+        return member_id in self.targets
 
     def holder(self, topic_id: Uuid, partition: int) -> str | None:
         """Return the member that owns the partition, or has not given it up yet."""
@@ -163,16 +164,16 @@ class ConsumerGroup:
             self._count_reconciled(NEW_MEMBER_ASSIGNMENT, 1)
 
     def set_target(self, member_id: str, target: Assignment) -> None:
-        self._targets[member_id] = target
+        self.targets.set(member_id, target)
 
     def remove_target(self, member_id: str) -> None:
-        self._targets.pop(member_id, None)
+        self.targets.remove(member_id)
 
     @property
     def is_blank(self) -> bool:
         """Whether no record of the group is left."""
         is_unwritten = self.epoch == 0 and self.target_epoch == 0 and not self.has_partition_metadata
-        return is_unwritten and not (self.members or self._current or self._targets or self.regexes)
+        return is_unwritten and not (self.members or self._current or self.targets or self.regexes)
 
     def _count_reconciled(self, assignment: MemberAssignment, change: int) -> None:
         if assignment.state is ReconciliationState.STABLE:

@@ -87,7 +87,10 @@ class ConsumerGroupHeartbeat:
         owned = None if request.topic_partitions is None else assignment_of(request.topic_partitions)
         before = self._find(group, member_id, request, owned)
         is_replacing = before is not None and before.member_id != member_id
-        copied = ConsumerGroupMember(member_id) if before is None else replace(before, member_id=member_id)
+        if before is None:
+            copied = ConsumerGroupMember(member_id)
+        else:
+            copied = replace(before, member_id=member_id) if is_replacing else before
         after = _described(copied, request, caller)
         update = GroupUpdate(group, self._environment, before, after)
         current = group.current(member_id if before is None else before.member_id)

@@ -4,13 +4,20 @@ The group itself changes when the records are replayed. Kafka's order is kept: m
 assignment (7 per member, then 6), current assignment (8).
 """
 
+from collections.abc import Mapping
 from logging import getLogger
 
-from broker.groups.consumer.assignment import Assignment
-from broker.groups.consumer.assignors.assignor import AssignableGroup, AssignableMember
+from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment
+from broker.groups.consumer.assignors.assignor import (
+    AssignableGroup,
+    AssignableMember,
+    FormerTargets,
+    IncrementalAssignor,
+    PartitionAssignor,
+)
 from broker.groups.consumer.environment import ConsumerGroupEnvironment
 from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import ConsumerGroupMember, MemberAssignment
+from broker.groups.consumer.member import ConsumerGroupMember, MemberAssignment, MemberSubscription
 from broker.groups.consumer.reconciliation import next_assignment
 from broker.groups.consumer.records import (
     ConsumerGroupRecord,
@@ -21,7 +28,7 @@ from broker.groups.consumer.records import (
     target_epoch_written,
     target_written,
 )
-from broker.groups.consumer.topics import metadata_hash
+from broker.groups.consumer.topics import SubscribableTopic, metadata_hash
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 
@@ -88,19 +95,16 @@ class GroupUpdate:
         name = group.counts.preferred_assignor(self._before, self._after)
         assignor = self._environment.assignors.get(name or "") or next(iter(self._environment.assignors.values()))
         try:
-            targets = assignor.assign(self._assignable())
+            changed = self._changed_targets(assignor)
         except Exception as error:
             message = f"Failed to compute a new target assignment for epoch {self.epoch}: {error}"
             _log.error("assignment failed group=%s assignor=%s: %s", group.group_id, assignor.name, error)
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from error
-        for member_id in self._members():
-            target = targets.get(member_id, {})
-            has_record = group.has_target(member_id) or member_id == self._replacing_id
-            if not has_record or target != self._former_target(member_id):
-                self.records.append(target_written(group.group_id, member_id, target))
+        self.records += (target_written(group.group_id, member_id, target) for member_id, target in changed.items())
         self.target_epoch = self.epoch
         self.records.append(target_epoch_written(group.group_id, self.epoch))
-        return targets.get(self._after.member_id, {})
+        own_id = self._after.member_id
+        return changed[own_id] if own_id in changed else self._former_target(own_id)
 
     def reconcile(self, current: MemberAssignment, target: Assignment, owned: Assignment | None) -> MemberAssignment:
         """Take the member's next step towards the target. Raise KafkaError FENCED_MEMBER_EPOCH."""
@@ -117,9 +121,7 @@ class GroupUpdate:
         """Return the topics of a changed subscription; None when it is the former one."""
         if self._before is None or self._after.subscription == self._before.subscription:
             return None
-        topics = self._environment.topics()
-        found = (topics.describe(name) for name in self._group.topics_of(self._after.subscription))
-        return frozenset(topic.topic_id for topic in found if topic is not None)
+        return frozenset(topic.topic_id for topic in self._topics_of(self._after.subscription))
 
     @property
     def _replacing_id(self) -> str | None:
@@ -145,14 +147,50 @@ class GroupUpdate:
         own = (self._after.member_id, None if self._before is None else self._before.member_id)
         return holder is not None and holder not in own
 
+    def _changed_targets(self, assignor: PartitionAssignor) -> Mapping[str, Assignment]:
+        """Return the targets that differ from the former ones, and those of members without one, in their order."""
+        if isinstance(assignor, IncrementalAssignor) and (former := self._former_targets()) is not None:
+            changes = assignor.changes(former)
+            if changes is not None:
+                own_id = self._after.member_id
+                is_unwritten = not self._group.has_target(own_id) and own_id not in changes
+                return {**changes, own_id: NO_PARTITIONS} if is_unwritten else changes
+        targets = assignor.assign(self._assignable())
+        changed: dict[str, Assignment] = {}
+        for member_id in self._members():
+            target = targets.get(member_id, NO_PARTITIONS)
+            has_record = self._group.has_target(member_id) or member_id == self._replacing_id
+            if not has_record or target != self._former_target(member_id):
+                changed[member_id] = target
+        return changed
+
+    def _former_targets(self) -> FormerTargets | None:
+        """Return the former targets if all members subscribe to the same topics, and no two share a partition."""
+        group, own_id = self._group, self._after.member_id
+        sizes, covered = group.targets.sizes, group.targets.covered()
+        without_target = group.members.keys() - sizes.keys()
+        has_strangers = len(sizes) - (own_id in sizes) != len(group.members) - (own_id in group.members)
+        if covered is None or self._replacing_id is not None or has_strangers or not without_target <= {own_id}:
+            return None
+        described = list(map(self._topics_of, group.counts.subscriptions_after(self._before, self._after)))
+        counts = {topic.topic_id: topic.partition_count for topic in described[0]}
+        if any(counts.keys() != {topic.topic_id for topic in each} for each in described[1:]):
+            return None
+        in_order = {member_id: sizes.get(member_id, 0) for member_id in (*group.members, own_id)}
+        return FormerTargets(in_order, covered, counts, group.target)
+
+    def _topics_of(self, subscription: MemberSubscription) -> list[SubscribableTopic]:
+        """Return the existing topics of a subscription."""
+        topics = self._environment.topics()
+        found = map(topics.describe, self._group.topics_of(subscription))
+        return [topic for topic in found if topic is not None]
+
     def _assignable(self) -> AssignableGroup:
         members = self._members()
-        topics = self._environment.topics()
         ids: dict[object, frozenset[Uuid]] = {}
         racks: dict[Uuid, tuple[frozenset[str], ...]] = {}
         for subscription in {member.subscription for member in members.values()}:
-            found = [topics.describe(name) for name in self._group.topics_of(subscription)]
-            described = [topic for topic in found if topic is not None]
+            described = self._topics_of(subscription)
             ids[subscription] = frozenset(topic.topic_id for topic in described)
             racks.update((topic.topic_id, tuple(topic.racks)) for topic in described)
         return AssignableGroup(

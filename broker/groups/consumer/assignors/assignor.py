@@ -1,6 +1,7 @@
 """The interface of assignors: subscriptions and former targets in, new targets out."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +43,20 @@ class AssignableGroup:
         return len(racks)
 
 
+@dataclass(frozen=True, slots=True)
+class FormerTargets:
+    """The targets of a homogeneous group, whose members have no partition in common.
+
+    `sizes` has the number of partitions of each member, in the order of the group, `covered` all partitions of the
+    targets by topic, `counts` the partitions of each topic that the members subscribe to.
+    """
+
+    sizes: Mapping[str, int]
+    covered: Mapping[Uuid, Collection[int]]
+    counts: Mapping[Uuid, int]
+    target: Callable[[str], Assignment]
+
+
 class PartitionAssignor(Protocol):
     """Assigns each partition to at most one member that subscribes to its topic."""
 
@@ -53,4 +68,15 @@ class PartitionAssignor(Protocol):
         """Return the target of each member; a member without one gets no partitions. Raise AssignorFailed.
 
         The result must depend on the input alone.
+        """
+
+
+class IncrementalAssignor(ABC):
+    """The base of an assignor that can return changed targets alone, which saves the work for all other members."""
+
+    @abstractmethod
+    def changes(self, former: FormerTargets) -> Mapping[str, Assignment] | None:
+        """Return the targets by which `assign` would differ from the former ones, in the order of the group.
+
+        None when `assign` must decide.
         """

@@ -6,16 +6,17 @@
 | different | members keep their former target; the free partitions of each topic, the one with most partitions per subscriber first, go to its least loaded subscriber; then partitions move from the most to the least loaded subscriber, while these differ by more than one |
 """  # noqa: E501  rows of a table
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from broker.groups.consumer.assignment import Assignment, assignment_from, in_order, union
-from broker.groups.consumer.assignors.assignor import AssignableGroup
+from broker.groups.consumer.assignors.assignor import AssignableGroup, FormerTargets, IncrementalAssignor
 from broker.groups.consumer.assignors.balancing import balanced
 from protocol.primitives import Uuid
 
 
-class UniformAssignor:
+class UniformAssignor(IncrementalAssignor):
     """Assigns equal numbers of partitions; see the module."""
 
     name: Final = "uniform"
@@ -25,6 +26,14 @@ class UniformAssignor:
         if not group.members:
             return {}
         return _filled(group) if group.is_homogeneous else balanced(group)
+
+    def changes(self, former: FormerTargets) -> Mapping[str, Assignment] | None:
+        """Return the changed targets; None when a target has partitions that no longer exist."""
+        has_foreign = any(
+            topic_id not in former.counts or max(partitions) >= former.counts[topic_id]
+            for topic_id, partitions in former.covered.items()
+        )
+        return None if has_foreign else _refilled(former)
 
 
 def _filled(group: AssignableGroup) -> Mapping[str, Assignment]:
@@ -52,6 +61,44 @@ def _filled(group: AssignableGroup) -> Mapping[str, Assignment]:
             added = [partition for _, partition in zip(range(count), free, strict=False)]
             targets[member_id] = union(targets[member_id], assignment_from(added))
     return targets
+
+
+def _refilled(former: FormerTargets) -> dict[str, Assignment]:
+    """Return the changes that `_filled` makes to disjoint targets of existing partitions."""
+    size, extra = divmod(sum(former.counts.values()), len(former.sizes))
+    above = [member_id for member_id, count in former.sizes.items() if count > size]
+    favoured = set(above[:extra])
+    others = (member_id for member_id, count in former.sizes.items() if count <= size)
+    favoured.update(islice(others, extra - len(favoured)))
+    room = {
+        member_id: size + (member_id in favoured) - count
+        for member_id, count in former.sizes.items()
+        if count != size or member_id in favoured
+    }
+    changed: dict[str, Assignment] = {member_id: {} for member_id, count in room.items() if count}
+    free = {
+        topic_id: set() if len(covered) == count else set(range(count)).difference(covered)
+        for topic_id, count in sorted(former.counts.items())
+        for covered in (former.covered.get(topic_id, ()),)
+    }
+    for member_id in changed:
+        if room[member_id] < 0:
+            partitions = _each_in_order(former.target(member_id))
+            changed[member_id] = assignment_from(islice(partitions, former.sizes[member_id] + room[member_id]))
+            for topic_id, partition in partitions:
+                free[topic_id].add(partition)
+    added = ((topic_id, partition) for topic_id, indexes in free.items() for partition in sorted(indexes))
+    for member_id in changed:
+        if room[member_id] > 0:
+            own = former.target(member_id)
+            changed[member_id] = union(own, assignment_from(islice(added, room[member_id])))
+    return changed
+
+
+def _each_in_order(target: Assignment) -> Iterator[tuple[Uuid, int]]:
+    for topic_id, partitions in in_order(target):
+        for partition in partitions:
+            yield topic_id, partition
 
 
 def _kept(target: Assignment, counts: Mapping[Uuid, int], quota: int, taken: Mapping[Uuid, set[int]]) -> Assignment:

@@ -10,10 +10,12 @@ from broker.groups.consumer.assignors.assignor import (
     AssignableGroup,
     AssignableMember,
     AssignorFailed,
+    FormerTargets,
     PartitionAssignor,
 )
 from broker.groups.consumer.assignors.range import RangeAssignor
 from broker.groups.consumer.assignors.uniform import UniformAssignor
+from broker.groups.consumer.targets import TargetTable
 from protocol.primitives import Uuid
 
 
@@ -147,3 +149,59 @@ def test_uniform_keeps_a_balanced_assignment_of_different_subscriptions() -> Non
     assert shown(second) == shown(first)
     loads = [sum(map(len, target.values())) for target in first.values()]
     assert max(loads) - min(loads) <= 1
+
+
+def former_targets(current: AssignableGroup) -> FormerTargets:
+    """Return the former targets of a homogeneous group in the form for changes."""
+    table = TargetTable()
+    for name, member in current.members.items():
+        table.set(name, member.target)
+    covered = table.covered()
+    assert covered is not None
+    counts = {
+        topic_id: current.partition_count(topic_id) for topic_id in next(iter(current.members.values())).topic_ids
+    }
+    return FormerTargets(table.sizes, covered, counts, table.get)
+
+
+def test_changes_of_a_uniform_assignment_are_those_of_the_whole_one() -> None:
+    random = Random(1101)
+    for _ in range(200):
+        topics = {name: random.randrange(1, 12) for name in "tuv"}
+        subscribed = "".join(random.sample("tuv", random.randrange(1, 4)))
+        names = [f"m{number}" for number in range(random.randrange(1, 12))]
+        former: dict[str, Assignment] = {}
+        for number in range(8):
+            current = group(topics, dict.fromkeys(names, subscribed), shown(former))
+            whole = UniformAssignor().assign(current)
+            changes = UniformAssignor().changes(former_targets(current))
+            if changes is None:
+                assert subscribed == "t", "only a dropped topic refuses"
+            else:
+                assert {**{name: former.get(name, {}) for name in names}, **changes} == whole
+                assert all(former.get(name, {}) != target for name, target in changes.items())
+                assert list(changes) == [name for name in names if name in changes]
+            former = dict(whole)
+            if random.random() < 0.5 and len(names) > 1:
+                former.pop(names.pop(random.randrange(len(names))))
+            else:
+                names.append(f"n{number}")
+            if random.random() < 0.2:
+                subscribed = "t"
+
+
+def test_changes_are_refused_when_a_partition_is_gone() -> None:
+    current = group({"t": 2}, {"a": "t", "b": "t"}, {"a": "t0 t1", "b": "t2"})
+    assert UniformAssignor().changes(former_targets(current)) is None
+
+
+def test_targets_with_a_common_partition_have_no_count_until_they_are_disjoint() -> None:
+    table = TargetTable()
+    table.set("a", assignment_from([(topic("t"), 0), (topic("t"), 1)]))
+    table.set("b", assignment_from([(topic("t"), 1)]))
+    assert table.covered() is None
+    table.set("a", assignment_from([(topic("t"), 0)]))
+    assert table.covered() == {topic("t"): {0, 1}}
+    table.remove("b")
+    assert table.covered() == {topic("t"): {0}}
+    assert (len(table), "a" in table, "b" in table) == (1, True, False)
