@@ -31,8 +31,8 @@ RUN useradd --create-home --uid 1000 appuser \
         controller.listener.names=CONTROLLER \
         > /etc/kafka/docker/server.properties \
     && for tool in broker-api-versions configs console-consumer console-producer consumer-groups delete-records dump-log \
-            features leader-election log-dirs metadata-quorum metadata-shell reassign-partitions storage \
-            streams-groups topics transactions; do \
+            features leader-election log-dirs metadata-quorum metadata-shell reassign-partitions share-groups \
+            storage streams-groups topics transactions; do \
         printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool.sh"; \
     done \
     && for tool in consumer-perf producer-perf; do \

@@ -23,6 +23,7 @@ COMMANDS: dict[str, Command] = {
     "streams-groups": Command(
         "streams_groups", "streams_groups", "Describe Kafka Streams groups, reset and delete their offsets."
     ),
+    "share-groups": Command("share_groups", "share_groups", "Describe share groups, reset and delete their offsets."),
     "metadata-quorum": Command(
         "metadata_quorum", "metadata_quorum", "Describe the metadata quorum, change its voters, create a snapshot."
     ),

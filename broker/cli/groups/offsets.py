@@ -1,6 +1,6 @@
 """--reset-offsets and --delete-offsets: requests to the brokers and output; `offset_reset` has the rules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 
@@ -59,10 +59,8 @@ def reset_offsets(
             commit_offsets(client, group, offsets)
     if export:
         click.echo("\n".join(written_plan(plan)))
-    elif as_json:
-        print_json(_documents(plan))
     else:
-        _print(plan)
+        print_plan(plan, as_json=as_json)
 
 
 def _require_inactive(client: Client, group: str, state_of: Callable[[Client, str], str]) -> None:
@@ -83,6 +81,16 @@ def _planned(
 ) -> dict[TopicPartition, int]:
     committed = {partition: offset for partition, (offset, _) in committed_offsets(client, group).items()}
     scope = sorted(committed) if topics is None else expand(client, topics)
+    return planned_offsets(client, specification, scope, committed)
+
+
+def planned_offsets(
+    client: Client,
+    specification: ResetSpecification,
+    scope: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return the new offset of each partition in the scope. Raises ResetError or KafkaError."""
     earliest = list_offsets(client, dict.fromkeys(scope, EARLIEST))
     latest = list_offsets(client, dict.fromkeys(scope, LATEST))
     by_time = {}
@@ -142,7 +150,11 @@ def expand(client: Client, scopes: Sequence[str]) -> list[TopicPartition]:
     return sorted(set(expanded))
 
 
-def _print(plan: ResetPlan) -> None:
+def print_plan(plan: ResetPlan, *, as_json: bool) -> None:
+    """Print new offsets by group and partition."""
+    if as_json:
+        print_json(_documents(plan))
+        return
     rows = [
         [group, partition.topic, str(partition.partition), str(offset)]
         for group, offsets in plan.items()
