@@ -44,6 +44,7 @@ from broker.node.metrics import controller_node_families
 from broker.node.quorum import build_quorum
 from broker.node.runtime import NodeRuntime
 from broker.node.tasks import NodeTasks, StopRequested
+from broker.node.tls import NodeTls
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.loop.io_thread import IoThread
 from broker.runtime.loop.thread_pool import ThreadPool
@@ -86,12 +87,12 @@ async def run(config: BrokerConfig) -> None:
 def _check_served(config: BrokerConfig) -> None:
     """Refuse a configuration that needs features of a later version. Raise ConfigError."""
     for listener in (*config.client_listeners, *config.controller_listeners):
-        if listener.protocol != "PLAINTEXT":
+        if listener.protocol not in ("PLAINTEXT", "SSL"):
             name = "listener.security.protocol.map"
             raise ConfigError(
                 name,
                 f"{name} gives listener {listener.name} the protocol {listener.protocol}, but this version serves "
-                "PLAINTEXT only.",
+                "PLAINTEXT and SSL only.",
             )
 
 
@@ -127,6 +128,7 @@ class Node:
             files=OsFileSystem(),
             deadlines=Deadlines(loop),
             spawn=self._tasks.spawn,
+            tls=NodeTls(config),
         )
         self._metadata_io = IoThread(loop, name="ottla-metadata")
         self._snapshot_io = IoThread(loop, name="ottla-snapshots")
@@ -158,9 +160,10 @@ class Node:
         self._directories = directories
         self._all_directories = directories.log_dirs.directories
         self._failures.listen(self._on_directory_failed)
-        clients = open_ports(config.client_listeners, config, self._open_client_pipeline, clock)
+        tls = self._runtime.tls.listeners
+        clients = open_ports(config.client_listeners, config, self._open_client_pipeline, clock, tls)
         self._undo.callback(clients.stop_listening)
-        controllers = open_ports(config.controller_listeners, config, self._open_controller_pipeline, clock)
+        controllers = open_ports(config.controller_listeners, config, self._open_controller_pipeline, clock, tls)
         self._undo.callback(controllers.stop_listening)
         await self._start_http()
         metadata = await self._build_metadata(directories, controllers)
@@ -200,6 +203,8 @@ class Node:
             self._snapshot_io,
             self._tasks.fail,
         )
+        metadata.driver.add_publisher(self._runtime.tls)
+        self._tasks.spawn(self._runtime.tls.watch(metadata.config.get))
         self._undo.callback(metadata.close)
         self._undo.push_async_callback(self._tasks.cancel_all)
         return metadata

@@ -284,6 +284,8 @@ class BrokerConfig:
     ottla_controller_broker_watch_enable = boolean()
     ottla_client_metrics_max_series = integer()
     telemetry_max_bytes = integer()
+    ottla_ssl_handshake_timeout_ms = integer()
+    ottla_ssl_reload_interval_ms = integer()
     ottla_metadata_snapshot_import_uri = optional_text()
     ottla_metadata_snapshot_import_timeout_ms = integer()
     ottla_metadata_snapshot_import_max_bytes = integer()
@@ -388,6 +390,11 @@ class BrokerConfig:
     @property
     def controller_listener_names(self) -> tuple[str, ...]:
         return self._plan.controller_names
+
+    @property
+    def listener_protocols(self) -> Mapping[str, str]:
+        """The security protocol of each listener of the cluster, also of those that this node does not bind."""
+        return self._plan.protocols
 
     @property
     def inter_broker_listener_name(self) -> str:

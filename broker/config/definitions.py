@@ -113,6 +113,11 @@ _MECHANISM_KEYS = (
 _CLUSTER_LISTENER_KEYS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
 
 
+def is_honoured_per_listener(name: str) -> bool:
+    """Whether a listener may have a value of its own for an honoured broker key."""
+    return name.startswith("ssl.") or name in _CLUSTER_LISTENER_KEYS
+
+
 def broker_key(name: str) -> ConfigKey | None:
     """Return the broker key behind ``name``, without its ``listener.name.X.`` (and ``X.mechanism.``) prefix."""
     key = BROKER_KEYS.get(name)

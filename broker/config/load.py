@@ -17,6 +17,7 @@ from broker.config.definitions import (
     DYNAMIC_ONLY,
     REPLACED,
     broker_key,
+    is_honoured_per_listener,
     nearest,
     plugin_prefixes,
 )
@@ -125,7 +126,7 @@ def _warnings_about(name: str, value: str, plugin_prefixes: tuple[str, ...]) -> 
     elif key.fixed is not None and key.name == name:
         if value != key.fixed.value:
             yield f"{name} is {value}, but Ottla acts as if it were {key.fixed.value}: {key.fixed.reason}."
-    elif not key.honoured or key.name != name:
+    elif not key.honoured or (key.name != name and not is_honoured_per_listener(key.name)):
         yield f"{name} is a key of Apache Kafka that Ottla does not act upon."
 
 

@@ -17,6 +17,18 @@ _PER_LISTENER: tuple[tuple[str, str, Kind, Callable[[ListenerStats], int]], ...]
     ("incoming_byte_total", "Bytes received", "counter", lambda stats: stats.bytes_in),
     ("outgoing_byte_total", "Bytes sent", "counter", lambda stats: stats.bytes_out),
     (
+        "successful_authentication_total",
+        "TLS hand-shakes completed",
+        "counter",
+        lambda stats: stats.authenticated,
+    ),
+    (
+        "failed_authentication_total",
+        "TLS hand-shakes that failed or gave no principal",
+        "counter",
+        lambda stats: stats.failed_authentications,
+    ),
+    (
         "connections_refused_per_ip_total",
         "Connections closed at once for max.connections.per.ip",
         "counter",

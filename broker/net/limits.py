@@ -36,6 +36,7 @@ class NetLimits:
     by_listener: Mapping[str, ListenerLimits] = field(default_factory=dict)
     quota_windows: QuotaWindows = field(default_factory=QuotaWindows)
     connections_max_idle_ms: int = 600_000
+    tls_handshake_timeout_ms: int = 10_000
     socket_listen_backlog_size: int = 50
     socket_send_buffer_bytes: int = -1
     socket_receive_buffer_bytes: int = -1

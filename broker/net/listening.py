@@ -32,6 +32,7 @@ class ListenAddress:
     name: str
     host: str
     port: int
+    security_protocol: str = "PLAINTEXT"
 
 
 def listen(listener: ListenAddress, *, backlog: int = 50, receive_buffer_bytes: int = -1) -> socket.socket:

@@ -30,15 +30,18 @@ class CloseConnection(Exception):
 class ConnectionInfo:
     """Facts about a connection. Handlers read them; ApiVersions and authentication write some.
 
-    `connection_id` is `local-host:port-peer-host:port-number`, as in Kafka's logs. `mute_ms` is for quotas: a handler
-    that sets it has its response sent at once, and the connection begins its next request that many milliseconds later
-    (KIP-219). The connection sets it back to 0.
+    `security_protocol` is that of the listener. `principal` is known before the first request on PLAINTEXT and SSL
+    listeners: `User:` and the name that the certificate gives, or ANONYMOUS. `connection_id` is
+    `local-host:port-peer-host:port-number`, as in Kafka's logs. `mute_ms` is for quotas: a handler that sets it has its
+    response sent at once, and the connection begins its next request that many milliseconds later (KIP-219). The
+    connection sets it back to 0.
     """
 
     connection_id: str
     listener: str
     peer_host: str
     peer_port: int
+    security_protocol: str = "PLAINTEXT"
     principal: str = ANONYMOUS
     client_software_name: str = UNKNOWN_SOFTWARE
     client_software_version: str = UNKNOWN_SOFTWARE

@@ -21,6 +21,7 @@ from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, OpenPipeline
 from broker.net.stats import ListenerStats
+from broker.net.tls_accept import TlsAcceptor, TlsServing
 from broker.rates.connection_rates import ConnectionRates
 
 IDLE_CHECKS_PER_LIMIT = 20  # an idle connection outlives connections.max.idle.ms by a twentieth of it at most,
@@ -36,7 +37,8 @@ class Server:
 
     Call `open` (takes the ports; clients may connect and wait from then on), then `start` (serves), then `drain`.
     `protected_listener` (the inter-broker listener, when there are several) is exempt from `max.connections`: on a full
-    server, a new connection there replaces the longest idle connection of another listener.
+    server, a new connection there replaces the longest idle connection of another listener. `tls` has the TLS side of
+    each listener that has one.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Server:
         *,
         clock: Clock,
         protected_listener: str | None = None,
+        tls: Mapping[str, TlsServing] | None = None,
     ) -> None:
         self.stats = {listener.name: ListenerStats() for listener in listeners}
         self.backlog = RequestBacklog(limits.queued_max_requests, limits.queued_max_request_bytes)
@@ -60,6 +63,9 @@ class Server:
         self.rates = ConnectionRates(limits.quota_windows, exempt_listener=protected_listener)
         self._throttled: set[socket.socket] = set()  # of addresses above their rate
         self._warnings = RateLimitedLog(log)
+        self._tls = tls or {}
+        self._handshakes: TlsAcceptor | None = None
+        self._protocols = {listener.name: listener.security_protocol for listener in listeners}
         self._sockets: dict[str, socket.socket] = {}
         self._acceptors: dict[str, Acceptor] = {}
         self._opening: set[asyncio.Task[None]] = set()
@@ -118,6 +124,8 @@ class Server:
             warnings=self._warnings,
             frame_bytes_max=self._limits.socket_request_max_bytes,
         )
+        timeout_ms = self._limits.tls_handshake_timeout_ms
+        self._handshakes = TlsAcceptor(self._tls, loop, self._clock, self._warnings, timeout_ms=timeout_ms)
         for name, opened in self._sockets.items():
             acceptor = Acceptor(
                 opened,
@@ -133,6 +141,8 @@ class Server:
         """Stop accepting, begin no request, answer requests under way for up to `timeout_s`, and close everything."""
         self._is_draining = True
         self.stop_listening()
+        if self._handshakes is not None:
+            self._handshakes.abort()
         for connection in list(self._idle):
             connection.finish()
         try:
@@ -211,19 +221,29 @@ class Server:
         self, shared: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
     ) -> None:
         """Make a connection of a socket that is already counted."""
-        pending = PendingProtocol(partial(self._connect, self._describe(listener, accepted, peer), shared))
+        protocol = self._protocol_of(self._describe(listener, accepted, peer), shared)
         try:
             set_options(accepted, self._limits.socket_send_buffer_bytes)
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: pending, accepted)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, accepted)
         except OSError as error:
             log.debug("connection ended before its transport existed", peer=peer[0], reason=error)
             accepted.close()
             self._uncount(listener, peer[0])
 
+    def _protocol_of(self, info: ConnectionInfo, shared: ServerResources) -> asyncio.BaseProtocol:
+        """Return the first protocol of a connection, which makes the connection once its transport is ready."""
+        connect = partial(self._connect, info, shared)
+        handshakes = self._handshakes
+        if handshakes is None or not handshakes.serves(info.listener):
+            return PendingProtocol(connect)
+        on_failed = partial(self._uncount, info.listener, info.peer_host)
+        return handshakes.begin(info, self.stats[info.listener], connect, on_failed)
+
     def _describe(self, listener: str, accepted: socket.socket, peer: tuple[str, int]) -> ConnectionInfo:
         self._serial += 1
         host, port = host_and_port(accepted.getsockname())
-        return ConnectionInfo(f"{host}:{port}-{peer[0]}:{peer[1]}-{self._serial}", listener, *peer)
+        connection_id = f"{host}:{port}-{peer[0]}:{peer[1]}-{self._serial}"
+        return ConnectionInfo(connection_id, listener, *peer, self._protocols[listener])
 
     def _connect(
         self, info: ConnectionInfo, shared: ServerResources, transport: asyncio.Transport

@@ -14,6 +14,8 @@ class ListenerStats:
     throttled_per_ip: int = 0
     expired_idle: int = 0
     evicted: int = 0
+    authenticated: int = 0
+    failed_authentications: int = 0
     requests: int = 0
     bytes_in: int = 0
     bytes_out: int = 0

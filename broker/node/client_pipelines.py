@@ -75,7 +75,4 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         remote_reads=None if remote is None else remote.reads,
         remote_offsets=None if remote is None else remote.offsets,
     )
-    return RequestPipelines(
-        Dispatcher(broker_routes(services), runtime.clock, requests, throttle),
-        security_protocols={listener.name: listener.protocol for listener in config.client_listeners},
-    )
+    return RequestPipelines(Dispatcher(broker_routes(services), runtime.clock, requests, throttle))

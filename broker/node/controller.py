@@ -50,10 +50,7 @@ def build_controller_pipelines(
             metadata.driver.metrics, clock.monotonic_ms, config.broker_heartbeat_interval_ms / 2
         ),
     )
-    return RequestPipelines(
-        Dispatcher(controller_routes(services), clock, requests),
-        security_protocols={listener.name: listener.protocol for listener in config.controller_listeners},
-    )
+    return RequestPipelines(Dispatcher(controller_routes(services), clock, requests))
 
 
 def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> BrokerWatch | None:

@@ -236,7 +236,7 @@ def _connections(runtime: NodeRuntime, config: BrokerConfig) -> NetworkClient:
     """Return connections to other brokers for one kind of request."""
     return NetworkClient(
         runtime.loop,
-        runtime.connect,
+        runtime.connect_to(config.inter_broker_listener_name),
         client_id=str(config.node_id),
         settings=PeerSettings(frame_bytes_max=config.socket_request_max_bytes),
     )
@@ -260,7 +260,7 @@ def _build_fetchers(
     config = dynamic.current
     transport = NetworkFetchTransport(
         runtime.loop,
-        runtime.connect,
+        runtime.connect_to(config.inter_broker_listener_name),
         timeout_ms=config.replica_socket_timeout_ms,
         response_max_bytes=config.replica_fetch_response_max_bytes,
     )

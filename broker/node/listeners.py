@@ -1,6 +1,6 @@
 """The ports of a node: listeners with their limits, and the endpoints that a broker advertises."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
@@ -11,6 +11,7 @@ from broker.net.limits import ListenerLimits, NetLimits
 from broker.net.listening import ListenAddress
 from broker.net.request import OpenPipeline
 from broker.net.server import Server
+from broker.net.tls_accept import TlsServing
 from broker.node.own_host import own_host
 from broker.rates.windowed_rate import QuotaWindows
 
@@ -18,12 +19,18 @@ SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SS
 
 
 def open_ports(
-    listeners: Sequence[ConfiguredListener], config: BrokerConfig, open_pipeline: OpenPipeline, clock: Clock
+    listeners: Sequence[ConfiguredListener],
+    config: BrokerConfig,
+    open_pipeline: OpenPipeline,
+    clock: Clock,
+    tls: Mapping[str, TlsServing],
 ) -> Server:
     """Take the ports of listeners without serving them yet. Raise ListenError."""
-    places = [ListenAddress(each.name, each.host, each.port) for each in listeners]
+    places = [ListenAddress(each.name, each.host, each.port, each.protocol) for each in listeners]
     protected = config.inter_broker_listener_name if config.is_broker and len(places) > 1 else None
-    server = Server(open_pipeline, net_limits(config, listeners), places, clock=clock, protected_listener=protected)
+    limits = net_limits(config, listeners)
+    own_tls = {each.name: tls[each.name] for each in places if each.name in tls}
+    server = Server(open_pipeline, limits, places, clock=clock, protected_listener=protected, tls=own_tls)
     server.open()
     return server
 
@@ -54,6 +61,7 @@ def net_limits(config: BrokerConfig, listeners: Sequence[ConfiguredListener]) ->
         by_listener={each.name: _listener_limits(config, each.name) for each in listeners},
         quota_windows=QuotaWindows(config.quota_window_num, config.quota_window_size_seconds * 1000),
         connections_max_idle_ms=config.connections_max_idle_ms,
+        tls_handshake_timeout_ms=config.ottla_ssl_handshake_timeout_ms,
         socket_listen_backlog_size=config.socket_listen_backlog_size,
         socket_send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
         socket_receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),

@@ -124,7 +124,7 @@ def build_metadata(
     """
     driver = _controller_driver(runtime, config, directories, quorum, incarnation_id)
     cache, dynamic, first_image = MetadataCache(), DynamicConfig(config), FirstImage()
-    connections = tuple(_connections(runtime, config) for _ in range(2))
+    connections = tuple(_connections(runtime, config, quorum.listener) for _ in range(2))
     heartbeat_router, forwarding_router = (
         ControllerRouter(config.node_id, driver, quorum.controller, peers) for peers in connections
     )
@@ -227,9 +227,10 @@ def _metadata_topic(
     return ClusterMetadataTopic(config.node_id, partition, quorum.driver)
 
 
-def _connections(runtime: NodeRuntime, config: BrokerConfig) -> NetworkClient:
+def _connections(runtime: NodeRuntime, config: BrokerConfig, listener: str) -> NetworkClient:
     limits = PeerSettings(frame_bytes_max=config.socket_request_max_bytes)
-    return NetworkClient(runtime.loop, runtime.connect, client_id=str(config.node_id), settings=limits)
+    connect = runtime.connect_to(listener)
+    return NetworkClient(runtime.loop, connect, client_id=str(config.node_id), settings=limits)
 
 
 def _times(config: BrokerConfig) -> ChannelTimes:

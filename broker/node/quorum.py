@@ -128,9 +128,11 @@ def _importer(
 
 
 def _transport(runtime: NodeRuntime, config: BrokerConfig, listener: str) -> NetworkTransport:
+    connect = runtime.connect_to(listener)
+
     def connections() -> NetworkClient:
         limits = PeerSettings(frame_bytes_max=config.socket_request_max_bytes)
-        return NetworkClient(runtime.loop, runtime.connect, client_id=f"raft-client-{config.node_id}", settings=limits)
+        return NetworkClient(runtime.loop, connect, client_id=f"raft-client-{config.node_id}", settings=limits)
 
     return NetworkTransport(connections(), connections(), listener=listener)
 

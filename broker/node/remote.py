@@ -331,7 +331,7 @@ class _RemoteBuilder:
         static = self.dynamic.current
         transport = NetworkFetchTransport(
             self.runtime.loop,
-            self.runtime.connect,
+            self.runtime.connect_to(static.inter_broker_listener_name),
             timeout_ms=static.replica_socket_timeout_ms,
             response_max_bytes=static.replica_fetch_response_max_bytes,
         )

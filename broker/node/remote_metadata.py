@@ -72,14 +72,15 @@ def _build_topic_metadata(runtime: NodeRuntime, metadata: MetadataPart, data: Da
             key="remote.log.metadata.topic.retention.ms",
             value=settings.topic_retention_ms,
         )
+    listener = config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name
     client = NetworkMetadataClient(
         config.node_id,
         metadata.cache,
         settings,
         runtime.clock,
         runtime.loop,
-        runtime.connect,
-        listener=config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name,
+        runtime.connect_to(listener),
+        listener=listener,
     )
     creation = MetadataTopicCreation(
         metadata.forwarding_channel,

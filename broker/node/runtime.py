@@ -5,7 +5,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from broker.net.peer import TcpConnect
+from broker.net.peer import Connect
+from broker.node.tls import NodeTls
 from broker.runtime.loop.runtime import Runtime
 
 
@@ -15,7 +16,8 @@ class NodeRuntime(Runtime):
 
     loop: asyncio.AbstractEventLoop
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    tls: NodeTls
 
-    @property
-    def connect(self) -> TcpConnect:
-        return TcpConnect(self.loop)
+    def connect_to(self, listener: str) -> Connect:
+        """Return the function that opens connections to a listener of other nodes."""
+        return self.tls.connect(self.loop, listener)

@@ -5,7 +5,6 @@ which takes the whole subject. The first rule whose pattern matches the whole su
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,15 +41,15 @@ class MappingRule:
         return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
 
 
+@dataclass(frozen=True, slots=True)
 class PrincipalRules:
-    """The parsed rules of a node."""
+    """The parsed rules of a listener."""
 
-    def __init__(self, rules: Sequence[MappingRule]) -> None:
-        self._rules = tuple(rules)
+    rules: tuple[MappingRule, ...]
 
     def name_of(self, subject: str) -> str:
         """Return the name of the user with a subject. Raise NoRuleApplies."""
-        for rule in self._rules:
+        for rule in self.rules:
             name = rule.apply(subject)
             if name is not None:
                 return name
@@ -67,7 +66,7 @@ def parse_principal_rules(text: str) -> PrincipalRules:
         if found["rule"]:
             rules.append(_parse_rule(found["rule"]))
         rest = rest[found.end() :]
-    return PrincipalRules(rules)
+    return PrincipalRules(tuple(rules))
 
 
 def _parse_rule(text: str) -> MappingRule:

@@ -5,8 +5,6 @@ without authorizer the pipeline is the dispatcher itself, and requests cost no f
 end of a request (`quota.py`): the dispatcher calls them with each response, because the throttle time is part of it.
 """
 
-from collections.abc import Mapping
-
 from broker.api.pipeline.authentication import (
     INITIAL_STATES,
     AuthenticationStage,
@@ -19,19 +17,14 @@ from broker.net.request import ConnectionInfo, Dispatch
 
 
 class RequestPipelines:
-    """Builds the pipelines of a server's connections.
-
-    `security_protocols` names the protocol of each listener; a listener without entry is PLAINTEXT.
-    """
+    """Builds the pipelines of a server's connections."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         *,
-        security_protocols: Mapping[str, str] | None = None,
         authorizer: Authorizer | None = None,
     ) -> None:
-        self._security_protocols = security_protocols or {}
         shared: Dispatch = dispatcher
         if not isinstance(authorizer, AllowAll | None):
             shared = AuthorizationStage(shared, authorizer, dispatcher.permissions, dispatcher.refuse)
@@ -39,7 +32,7 @@ class RequestPipelines:
 
     def open(self, connection: ConnectionInfo) -> Dispatch:
         """Return the pipeline of a new connection."""
-        state = INITIAL_STATES[self._security_protocols.get(connection.listener, "PLAINTEXT")]
+        state = INITIAL_STATES[connection.security_protocol]
         if state is AuthenticationState.AUTHENTICATED:
             return self._shared
         return AuthenticationStage(self._shared, ConnectionAuthentication(state))

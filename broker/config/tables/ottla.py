@@ -25,6 +25,11 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ottla.controller.quorum.max.observers", INT, "10000",
         "Number of observers (brokers, and controllers that are not voters) whose fetch offsets the leader of the "
         "metadata quorum tracks; beyond it the observer with the oldest fetch is forgotten.", rule=at_least(1)),
+    ConfigKey("ottla.ssl.handshake.timeout.ms", INT, "10000",
+        "Time after which a connection whose TLS hand-shake is not complete is closed.", rule=at_least(1)),
+    ConfigKey("ottla.ssl.reload.interval.ms", INT, "10000",
+        "Time between two checks whether files of key stores and trust stores have changed; changed files are loaded.",
+        rule=at_least(1)),
     ConfigKey("ottla.metadata.snapshot.import.uri", STRING, None,
         "Location of metadata snapshots made outside the cluster, a directory or s3://bucket/prefix; a node checks "
         "them and starts or catches up from them."),

@@ -84,9 +84,9 @@ class Client:
         self.clock, self.quotas = ManualClock(), BrokerQuotas(QuotaWindows())
         for manager, rate in (limits or {}).items():
             getattr(self.quotas, manager).set_rate(quota_entity({"user": "ANONYMOUS"}), rate)
-        self.connection = ConnectionInfo("c", "CLIENTS", "10.0.0.1", 1)
+        self.connection = ConnectionInfo("c", "CLIENTS", "10.0.0.1", 1, protocol)
         self.dispatcher = dispatcher(self.clock, self.quotas)
-        pipelines = RequestPipelines(self.dispatcher, security_protocols={"CLIENTS": protocol}, authorizer=authorizer)
+        pipelines = RequestPipelines(self.dispatcher, authorizer=authorizer)
         self.pipeline = pipelines.open(self.connection)
 
     def dispatch(self, request: Message, version: int) -> EncodedResponse | Awaitable[EncodedResponse]:
