@@ -263,7 +263,7 @@ class Node:
         """Build the broker role over loaded logs."""
         runtime, config = self._runtime, self._config
         lifecycle = build_lifecycle(runtime, config, directories, metadata, server, self._incarnation_id)
-        data = build_data(runtime, directories.log_dirs, self._failures, metadata, lifecycle)
+        data = build_data(runtime, directories.log_dirs, self._failures, metadata, lifecycle, self._snapshot_io)
         remote = await self._build_remote(directories, metadata, data)
         quotas = build_client_quotas(config)
         client_metrics = build_client_metrics(config)

@@ -97,6 +97,18 @@ class SnapshotFiles:
         """Open a snapshot. Raises FileNotFoundError. The reader continues after the snapshot is removed."""
         return FileRawSnapshotReader(self._fs.open_existing(self._path(id)), id)
 
+    def view(self, id: CheckpointId) -> memoryview:
+        """Return the bytes of a snapshot, read into the page cache. Raises FileNotFoundError.
+
+        The view stays valid after the snapshot is removed.
+        """
+        file = self._fs.open_existing(self._path(id))
+        try:
+            file.warm(0, file.size())
+            return file.view(0, file.size())
+        finally:
+            file.close()
+
     def read(self, id: CheckpointId, position: int, max_bytes: int) -> bytes:
         """Return bytes from `position` on, fewer at the end. Raises FileNotFoundError."""
         file = self._fs.open_existing(self._path(id))
@@ -114,7 +126,7 @@ class SnapshotFiles:
         file = self._fs.open_existing(self._path(id))
         try:
             for batch in _batches(file, file.size(), id):
-                return _Check(id, _ignore).take_first(batch)
+                return SnapshotFileCheck(id).take_first(batch)
         finally:
             file.close()
         raise DamagedSnapshot(checkpoint_name(id), "the file is empty")
@@ -265,10 +277,24 @@ def check_snapshot(file: File, id: CheckpointId, on_control: OnControl) -> int:
 
     At most one batch is in memory at a time, read in chunks of 1 MiB.
     """
-    check = _Check(id, on_control)
+    check = SnapshotFileCheck(id, on_control)
     for batch in _batches(file, file.size(), id):
         check.take(batch)
     return check.finish()
+
+
+def view_batches(view: memoryview, id: CheckpointId) -> Iterator[memoryview]:
+    """Yield every batch of a snapshot. Raises DamagedSnapshot for bytes that are no batch."""
+    position = 0
+    try:
+        while position < len(view):
+            size = parse_header(view, position).size
+            if size > min(len(view) - position, MAX_BATCH_BYTES):
+                raise MalformedBatch(f"a batch of {size} bytes, but only {len(view) - position} bytes are left")
+            yield view[position : position + size]
+            position += size
+    except MalformedBatch as error:
+        raise DamagedSnapshot(checkpoint_name(id), f"at byte {position}: {error}") from error
 
 
 def _aside(path: str, mark: str) -> str:
@@ -291,24 +317,26 @@ def _ignore(batch: memoryview) -> None:
     """Ignore control records."""
 
 
-class _Check:
+class SnapshotFileCheck:
     """The check of a snapshot's batches in their order."""
 
-    def __init__(self, id: CheckpointId, on_control: OnControl) -> None:
+    def __init__(self, id: CheckpointId, on_control: OnControl = _ignore) -> None:
         self._id = id
         self._on_control = on_control
         self._next_offset = 0
         self._timestamp_ms: int | None = None
         self._is_finished = False
 
-    def take(self, batch: memoryview) -> None:
-        """Check one batch. Raises DamagedSnapshot."""
+    def take(self, batch: memoryview) -> BatchHeader | None:
+        """Check one batch, and return the header of a data batch. Raises DamagedSnapshot."""
         if self._timestamp_ms is None:
             self.take_first(batch)
-            return
+            return None
         header = self._checked_header(batch)
-        if header.is_control:
-            self._take_control(batch, self._control_types(batch))
+        if not header.is_control:
+            return header
+        self._take_control(batch, self._control_types(batch))
+        return None
 
     def take_first(self, batch: memoryview) -> int:
         """Check the first batch and return the header's timestamp. Raises DamagedSnapshot."""

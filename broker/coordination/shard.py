@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from broker.coordination.parked_records import ParkedRecords
 from broker.coordination.timers import TimerQueue
 from protocol.errors import ErrorCode
 
@@ -59,12 +60,29 @@ class CoordinatorResult(Generic[Event, Response]):
         return CoordinatorResult(response, self.records, self.replayed, self.atomic, self.on_outcome)
 
 
+class Parking(Protocol):
+    """Records of a shard that are loaded and not replayed."""
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    def park(self, records: ParkedRecords) -> None:
+        """Take over records, which the shard replays before it uses their owners."""
+
+    def replay_some(self) -> None:
+        """Replay some of the records."""
+
+
 class Shard(Protocol[Event, Cause]):
     """The state machine of one partition, as the runtime drives it."""
 
     @property
     def timers(self) -> TimerQueue[Cause]:
         """Timers of the shard; the runtime passes due causes to `on_timer`."""
+
+    @property
+    def parking(self) -> Parking | None:
+        """The records that are loaded and not replayed; None for a shard that replays all of them at once."""
 
     def decode(self, key: bytes, value: bytes | None) -> Event | None:
         """Decode a record of the log. Return None for a record type that this version does not know.

@@ -6,7 +6,7 @@ The record offsets decide which commit of a partition counts, not the order of r
 removed the earlier commit and kept its transaction's marker.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from broker.groups.metrics import GroupMetrics
 from broker.groups.records import CommittedOffset, OffsetKey
@@ -51,24 +51,31 @@ class _Offsets:
 
 
 class OffsetStore:
-    """Committed and pending offsets. A group id may have offsets without any members."""
+    """Committed and pending offsets. A group id may have offsets without any members.
 
-    def __init__(self, metrics: GroupMetrics) -> None:
+    `before_use` replays the committed offsets of a group that are not replayed yet.
+    """
+
+    def __init__(self, metrics: GroupMetrics, before_use: Callable[[str], None]) -> None:
         self._committed = _Offsets()
         self._pending: dict[int, _Offsets] = {}
         self._groups_by_producer: dict[int, set[str]] = {}
         self._producers_by_group: dict[str, set[int]] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
         self._metrics = metrics
+        self._before_use = before_use
 
     def get(self, key: OffsetKey) -> CommittedOffset | None:
+        self._before_use(key.group_id)
         return self._committed.get(key)
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """Return the group's committed offsets by topic and partition."""
+        self._before_use(group_id)
         return self._committed.groups.get(group_id, _NO_TOPICS)
 
     def has_offsets(self, group_id: str) -> bool:
+        self._before_use(group_id)
         return group_id in self._committed.groups
 
     def has_open_transaction(self, group_id: str) -> bool:
@@ -82,6 +89,7 @@ class OffsetStore:
 
     def keys_of_group(self, group_id: str) -> list[OffsetKey]:
         """Return every key of the group, committed or pending, each once."""
+        self._before_use(group_id)
         keys = dict.fromkeys(self._committed.keys_of(group_id))
         for producer in self._producers_by_group.get(group_id, ()):
             keys.update(dict.fromkeys(self._pending[producer].keys_of(group_id)))
@@ -99,6 +107,7 @@ class OffsetStore:
         """Apply a commit from the log; `producer_id` is −1 outside of transactions."""
         value.record_offset = record_offset
         if producer_id < 0:
+            self._before_use(key.group_id)
             self._store(key, value)
             return
         self._pending.setdefault(producer_id, _Offsets()).put(key, value)
@@ -109,6 +118,7 @@ class OffsetStore:
         """Apply a tombstone from the log. It removes pending offsets too, but the transaction stays open until its
         marker.
         """
+        self._before_use(key.group_id)
         if self._committed.pop(key) is not None:
             self._metrics.offsets -= 1
             self._forget_topic(key)
@@ -130,6 +140,7 @@ class OffsetStore:
 
     def _adopt(self, pending: _Offsets) -> None:
         for group_id, topics in pending.groups.items():
+            self._before_use(group_id)
             for topic, partitions in topics.items():
                 for partition, value in partitions.items():
                     key = OffsetKey(group_id, topic, partition)

@@ -3,10 +3,17 @@
 A group's record is its state at the end of its last rebalance, so a group with members returns Stable, in its last
 generation. While a node leads, group records describe the state of the live group and are not replayed. Group
 tombstones and offsets are always replayed.
+
+A million offsets take seconds to replay. A load may therefore park them: the offsets of a group are replayed when the
+group is used. Groups with members are few and are replayed at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
+from broker.coordination.log_fold import FoldRule
+from broker.coordination.parked_records import ParkedRecords
+from broker.coordination.snapshot_records import KeptRecord
 from broker.groups.classic import ClassicGroup
 from broker.groups.directory import GroupDirectory
 from broker.groups.member import ClassicGroupMember, SupportedProtocol
@@ -16,6 +23,21 @@ from broker.groups.share.records import ShareGroupEvent
 from broker.groups.state import GroupState
 from broker.groups.streams.records import StreamsGroupEvent
 from protocol.messages.group_records import GroupMetadataValue, MemberMetadata
+
+_TYPE_BYTES: Final = 2
+_GROUP_AT: Final = 4
+"""Position of the group id in the key of an offset: after an int16 record type and an int16 length."""
+_OFFSET_TYPES: Final = frozenset({b"\0\0", b"\0\1"})
+
+
+def group_of_offset(key: bytes) -> bytes | None:
+    """Return the group id in the key of a committed offset; None for the keys of other records."""
+    if key[:_TYPE_BYTES] not in _OFFSET_TYPES or len(key) < _GROUP_AT:
+        return None
+    return key[_GROUP_AT : _GROUP_AT + (key[_TYPE_BYTES] << 8 | key[_TYPE_BYTES + 1])]
+
+
+GROUP_FOLD: Final = FoldRule(group_of_offset, parks=True)
 
 
 class Replay:
@@ -74,3 +96,36 @@ def _members(stored: Iterable[MemberMetadata], protocol: str) -> Iterable[Classi
             protocols=(SupportedProtocol(protocol, each.subscription),),
             assignment=each.assignment,
         )
+
+
+class ParkedOffsets:
+    """The parked offsets of a shard. `replay` applies a record to the shard."""
+
+    def __init__(self, replay: Callable[[KeptRecord], None]) -> None:
+        self._replay = replay
+        self._parked: ParkedRecords | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every offset of the log is replayed."""
+        return self._parked is None
+
+    def park(self, records: ParkedRecords) -> None:
+        """Take over the records of a load."""
+        self._parked = None if records.is_empty else records
+
+    def replay_group(self, group_id: str) -> None:
+        """Replay the offsets of a group, unless that is done."""
+        if self._parked is not None:
+            self._apply(self._parked.take(group_id.encode()))
+
+    def replay_some(self) -> None:
+        """Replay the offsets of some groups."""
+        if self._parked is not None:
+            self._apply(self._parked.take_any())
+
+    def _apply(self, records: Iterator[KeptRecord]) -> None:
+        for record in records:
+            self._replay(record)
+        if self._parked is not None and self._parked.is_empty:
+            self._parked = None

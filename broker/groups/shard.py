@@ -5,8 +5,10 @@ Joins the operations of this package behind the interface that the runtime drive
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Final
 
 from broker.coordination.shard import CoordinatorResult
+from broker.coordination.snapshot_records import KeptRecord
 from broker.coordination.timers import CoordinatorClock, TimerQueue
 from broker.groups.answers import join_refused, sync_refused
 from broker.groups.attempt import JoinAttempt
@@ -27,7 +29,7 @@ from broker.groups.metrics import GroupMetrics
 from broker.groups.offsets import OffsetStore
 from broker.groups.rebalance import NOTHING, Outcome, Rebalances
 from broker.groups.records import GroupEvent, decode_record
-from broker.groups.replay import Replay
+from broker.groups.replay import ParkedOffsets, Replay
 from broker.groups.share.environment import ShareGroupEnvironment
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.groups import ShareGroups
@@ -42,6 +44,7 @@ from broker.groups.streams.timers import StreamsGroupCause
 from broker.groups.sync import SyncGroup, SyncReply
 from broker.groups.table import GroupTable
 from broker.groups.timers import (
+    DeletedTopicsDue,
     ExpiryDue,
     GroupCause,
     GroupTimers,
@@ -51,7 +54,7 @@ from broker.groups.timers import (
     SyncPhaseOver,
 )
 from broker.groups.transactional_commit import TransactionalOffsetCommit
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeletableGroupResult
 from protocol.messages.describe_groups import DescribedGroup
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -62,6 +65,9 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRes
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+_PARKED_RETRY_MS: Final = 100
+"""Pause before the offsets of deleted topics are looked up again, while offsets are parked."""
 
 
 class GroupShard:
@@ -80,8 +86,9 @@ class GroupShard:
         share: ShareGroupEnvironment | None = None,
     ) -> None:
         self.metrics = GroupMetrics()
-        self.groups = GroupTable(self.metrics)
-        self.offsets = OffsetStore(self.metrics)
+        self.parking = ParkedOffsets(self._replay_parked)
+        self.groups = GroupTable(self.metrics, self.parking.replay_group)
+        self.offsets = OffsetStore(self.metrics, self.parking.replay_group)
         self._config = config
         self._clock = clock
         self._queue: TimerQueue[GroupCause] = TimerQueue(clock.monotonic_ms)
@@ -135,6 +142,11 @@ class GroupShard:
     def replay(self, event: GroupEvent, offset: int, producer_id: int) -> None:
         self._replay.apply(event, offset, producer_id)
 
+    def _replay_parked(self, record: KeptRecord) -> None:
+        event = decode_record(record.key, record.value)
+        if event is not None:
+            self._replay.apply(event, record.offset, record.producer_id)
+
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed)
 
@@ -148,6 +160,8 @@ class GroupShard:
                 return self._rebalances.on_join_phase_over(group_id)
             case SyncPhaseOver(group_id, generation):
                 return self._rebalances.on_sync_phase_over(group_id, generation)
+            case DeletedTopicsDue(topics):
+                return self.on_topics_deleted(set(topics))
             case ExpiryDue():
                 return self._expiry.run(cause)
             case ShareSessionExpired():
@@ -250,13 +264,19 @@ class GroupShard:
     def list_groups(
         self, states: Collection[str], types: Collection[str]
     ) -> CoordinatorResult[GroupEvent, list[ListedGroup]]:
+        if not self.parking.is_empty:  # groups without members are known by their offsets alone
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return CoordinatorResult(list_groups(self.all_groups, states, types))
 
     def describe_group(self, group_id: str, api_version: int) -> CoordinatorResult[GroupEvent, DescribedGroup]:
         return CoordinatorResult(describe_group(self.all_groups, group_id, api_version))
 
     def on_topics_deleted(self, topics: set[str]) -> Outcome:
-        return self._deletions.on_topics_deleted(topics)
+        if self.parking.is_empty:
+            return self._deletions.on_topics_deleted(topics)
+        due = DeletedTopicsDue(frozenset(topics))
+        self._queue.schedule(f"deleted topics {sorted(topics)}", _PARKED_RETRY_MS, due)
+        return NOTHING
 
     def _adopt_downgraded(self, group_id: str, rebalances: bool) -> Outcome:
         """Start the sessions of a group that was a consumer group, and let its members rejoin if asked to."""

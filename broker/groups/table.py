@@ -1,6 +1,6 @@
 """The groups of a shard by id. `GroupTable` alone adds or removes a classic group, or changes its state."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from logging import getLogger
 from typing import Generic, TypeVar
 
@@ -37,15 +37,23 @@ class GroupsById(Generic[G]):
 
 
 class GroupTable(GroupsById[ClassicGroup]):
-    """Finds groups and counts them by state."""
+    """Finds groups and counts them by state. `before_use` replays the offsets of a group."""
 
-    def __init__(self, metrics: GroupMetrics) -> None:
+    def __init__(self, metrics: GroupMetrics, before_use: Callable[[str], None]) -> None:
         super().__init__()
         self._metrics = metrics
+        self._before_use = before_use
+
+    def __contains__(self, group_id: object) -> bool:
+        return isinstance(group_id, str) and self.get(group_id) is not None
+
+    def get(self, group_id: str) -> ClassicGroup | None:
+        self._before_use(group_id)
+        return self._groups.get(group_id)
 
     def get_or_raise(self, group_id: str) -> ClassicGroup:
         """Return the group. Raise KafkaError(GROUP_ID_NOT_FOUND)."""
-        group = self._groups.get(group_id)
+        group = self.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group

@@ -46,12 +46,19 @@ class ExpiryDue(NamedTuple):
     is_new_round: bool = True
 
 
+class DeletedTopicsDue(NamedTuple):
+    """Offsets of deleted topics must be removed, once all offsets are replayed."""
+
+    topics: frozenset[str]
+
+
 GroupCause = (
     SessionExpired
     | InitialDelayOver
     | JoinPhaseOver
     | SyncPhaseOver
     | ExpiryDue
+    | DeletedTopicsDue
     | ConsumerGroupCause
     | StreamsGroupCause
     | ShareSessionExpired

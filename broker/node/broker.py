@@ -157,6 +157,8 @@ class BrokerPart:
         self.runtime.spawn(data.groups.run())
         self.runtime.spawn(data.transactions.run())
         self.runtime.spawn(data.share_states.run())
+        if data.snapshot_maker is not None:
+            self.runtime.spawn(data.snapshot_maker.run())
 
     def families(self, servers: list[Server], requests: RequestMetrics, lag: LoopLag) -> list[Family]:
         """Return all metric families of the node."""

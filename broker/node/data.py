@@ -9,11 +9,13 @@ from functools import partial
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.sessions import FetchSessions
 from broker.groups.config import GroupConfig
+from broker.groups.replay import GROUP_FOLD
 from broker.groups.shard import GroupShard
 from broker.logs import EventLog
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import NetworkClient, PeerSettings
 from broker.node.consumer_groups import consumer_group_environment, serves_consumer_groups
+from broker.node.coordinator_snapshots import build_coordinator_snapshots
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
 from broker.node.share import SharePart, build_shares
@@ -36,9 +38,12 @@ from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.share_coordinator import ShareCoordinator
 from broker.runtime.coordinators.share_group_coordinator import ShareGroupCoordinator
 from broker.runtime.coordinators.share_state_client import ShareStateClient
+from broker.runtime.coordinators.snapshot_maker import SnapshotMaker
+from broker.runtime.coordinators.snapshot_store import SnapshotStore
 from broker.runtime.coordinators.streams_group_coordinator import StreamsGroupCoordinator
 from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier, VerifierSettings
+from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
 from broker.runtime.partitions.broker_view import MetadataBrokerView
@@ -72,9 +77,9 @@ _log = EventLog("broker.storage")
 class DataPart:
     """The components of the data side, built and not started.
 
-    The caller runs `tasks.run`, `groups.run`, `transactions.run` and `share_states.run`, and adds `throttles`,
-    `fetchers`, `replica_assignments`, `groups`, `share_groups`, `transactions` and `share_states` as publishers, in
-    this order.
+    The caller runs `tasks.run`, `groups.run`, `transactions.run`, `share_states.run` and `snapshot_maker.run`, and adds
+    `throttles`, `fetchers`, `replica_assignments`, `groups`, `share_groups`, `transactions` and `share_states` as
+    publishers, in this order.
     """
 
     log_dirs: LogDirs
@@ -89,6 +94,7 @@ class DataPart:
     producer_ids: ProducerIds
     transactions: TransactionCoordinator
     share_states: ShareCoordinator
+    snapshot_maker: SnapshotMaker | None
     shares: SharePart
     marker_connections: NetworkClient
     verifier: TransactionVerifier
@@ -169,8 +175,12 @@ def build_data(
     failures: DirectoryFailures,
     metadata: MetadataPart,
     broker: RegisteredBroker,
+    snapshot_io: BlockingIo,
 ) -> DataPart:
-    """Build the data side of the node over open logs. Reads the cleaner's checkpoints, which blocks for a moment."""
+    """Build the data side of the node over open logs. Reads the cleaner's checkpoints, which blocks for a moment.
+
+    `snapshot_io` writes snapshots of coordinators, so that no log waits for them.
+    """
     config, cache, loop, deadlines = metadata.config, metadata.cache, runtime.loop, runtime.deadlines
     static = config.current
     removals = PendingRemovals(runtime.files)
@@ -200,15 +210,15 @@ def build_data(
     tasks = LogTasks(partitions, log_dirs, cleaner, removals, flusher, runtime.io, runtime.clock, settings)
     verifier_connections, marker_connections, share_connections = (_connections(runtime, static) for _ in range(3))
     verifier = _build_verifier(runtime, config, cache, verifier_connections)
-    groups, share_groups = _build_groups(runtime, metadata, partitions, verifier)
+    snapshots = build_coordinator_snapshots(runtime, snapshot_io, static, partitions)
+    groups, share_groups = _build_groups(runtime, metadata, partitions, verifier, snapshots.store)
     producer_ids = ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker, static.node_id))
     transactions = build_transactions(
-        runtime, static, partitions, lambda: cache.image, marker_connections, producer_ids
+        runtime, static, partitions, lambda: cache.image, marker_connections, producer_ids, snapshots.store
     )
-    share_states = build_share_coordinator(runtime, static, partitions, lambda: cache.image)
+    share_states = build_share_coordinator(runtime, static, partitions, lambda: cache.image, snapshots.store)
     for coordinator in (groups, transactions, share_states):
         roles.add_listener(coordinator)
-    shares = build_shares(runtime, static, lambda: cache.image, share_connections)
     return DataPart(
         log_dirs,
         store,
@@ -222,7 +232,8 @@ def build_data(
         producer_ids,
         transactions,
         share_states,
-        shares,
+        snapshots.maker,
+        build_shares(runtime, static, lambda: cache.image, share_connections),
         marker_connections,
         verifier,
         verifier_connections,
@@ -283,7 +294,11 @@ def _build_fetchers(
 
 
 def _build_groups(
-    runtime: NodeRuntime, part: MetadataPart, partitions: Partitions, verifier: TransactionVerifier
+    runtime: NodeRuntime,
+    part: MetadataPart,
+    partitions: Partitions,
+    verifier: TransactionVerifier,
+    snapshots: SnapshotStore | None,
 ) -> tuple[GroupCoordinator, ShareGroupCoordinator]:
     config, metadata = part.config.current, part.cache
     group_config = _group_config(config)
@@ -296,9 +311,11 @@ def _build_groups(
         runtime,
         GROUP_METADATA_TOPIC,
         lambda: GroupShard(group_config, runtime.clock, lambda: str(uuid.uuid4()), environment, streams, share),
-        lambda partition: PartitionLog(partitions.hosted(GROUP_METADATA_TOPIC, partition), runtime.io, codec),
+        lambda partition: PartitionLog(
+            partitions.hosted(GROUP_METADATA_TOPIC, partition), runtime.io, codec, snapshots
+        ),
         WriteLimits(group_config.group_coordinator_append_linger_ms, group_config.offsets_commit_timeout_ms),
-        ShardLoader(runtime.clock, config.offsets_load_buffer_size),
+        ShardLoader(runtime.clock, config.offsets_load_buffer_size, GROUP_FOLD),
     )
     consumer_groups = ConsumerGroupCoordinator(
         runtime,

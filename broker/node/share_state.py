@@ -10,15 +10,21 @@ from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.share_coordinator import ShareCoordinator
+from broker.runtime.coordinators.snapshot_store import SnapshotStore
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.registry import Partitions
+from broker.share_state.records import SHARE_STATE_FOLD
 from broker.share_state.shard import ShareStateConfig, ShareStateShard
 from protocol.primitives import Uuid
 from protocol.records.compression import Codec
 
 
 def build_share_coordinator(
-    runtime: Runtime, config: BrokerConfig, partitions: Partitions, image: Callable[[], MetadataImage]
+    runtime: Runtime,
+    config: BrokerConfig,
+    partitions: Partitions,
+    image: Callable[[], MetadataImage],
+    snapshots: SnapshotStore | None,
 ) -> ShareCoordinator:
     """Build the share coordinator over the partitions of this node."""
     settings = ShareStateConfig(
@@ -42,9 +48,9 @@ def build_share_coordinator(
         runtime,
         SHARE_STATE_TOPIC,
         lambda: ShareStateShard(settings, runtime.clock, partition_count),
-        lambda partition: PartitionLog(partitions.hosted(SHARE_STATE_TOPIC, partition), runtime.io, codec),
+        lambda partition: PartitionLog(partitions.hosted(SHARE_STATE_TOPIC, partition), runtime.io, codec, snapshots),
         WriteLimits(config.share_coordinator_append_linger_ms, config.share_coordinator_write_timeout_ms),
-        ShardLoader(runtime.clock, config.share_coordinator_load_buffer_size),
+        ShardLoader(runtime.clock, config.share_coordinator_load_buffer_size, SHARE_STATE_FOLD),
     )
     return ShareCoordinator(
         runtime,

@@ -11,12 +11,14 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
+from broker.runtime.coordinators.snapshot_store import SnapshotStore
 from broker.runtime.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
 from broker.runtime.coordinators.transaction_markers import ShardMarkers, TransactionMarkers
 from broker.runtime.coordinators.transaction_verifier import Peers
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.registry import Partitions
 from broker.transactions.config import TransactionConfig
+from broker.transactions.records import TRANSACTION_FOLD
 from broker.transactions.shard import ClusterTransactionVersion, TransactionShard
 from protocol.errors import KafkaError
 
@@ -30,6 +32,7 @@ def build_transactions(
     image: Callable[[], MetadataImage],
     peers: Peers,
     producer_ids: ProducerIdSource,
+    snapshots: SnapshotStore | None,
 ) -> TransactionCoordinator:
     """Build the transaction coordinator over the partitions of this node."""
     settings = TransactionConfig(
@@ -60,8 +63,10 @@ def build_transactions(
         runtime,
         TRANSACTION_STATE_TOPIC,
         lambda: TransactionShard(settings, runtime.clock, ShardMarkers(markers, epoch_of), version),
-        lambda partition: PartitionLog(partitions.hosted(TRANSACTION_STATE_TOPIC, partition), runtime.io),
+        lambda partition: PartitionLog(
+            partitions.hosted(TRANSACTION_STATE_TOPIC, partition), runtime.io, snapshots=snapshots
+        ),
         WriteLimits(NO_LINGER_MS, config.request_timeout_ms),
-        ShardLoader(runtime.clock, config.transaction_state_log_load_buffer_size),
+        ShardLoader(runtime.clock, config.transaction_state_log_load_buffer_size, TRANSACTION_FOLD),
     )
     return TransactionCoordinator(runtime, shards, markers, producer_ids, partition_count, config.node_id)

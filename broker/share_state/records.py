@@ -6,6 +6,7 @@ A snapshot holds the whole state of a share partition, an update one write. A sn
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
+from broker.coordination.log_fold import FoldRule
 from broker.coordination.shard import CoordinatorRecord
 from broker.coordination.share_partition_key import SharePartitionKey
 from broker.share_state.state import ShareState, StateBatch
@@ -24,6 +25,16 @@ from protocol.messages.share_records import (
 VALUE_VERSION: Final = 0
 _KEY_VERSION: Final = 0
 _TYPE_BYTES: Final = 2
+
+
+def _extended(key: bytes) -> bytes | None:
+    """Return the key of the snapshot that an update completes; None for the key of a snapshot."""
+    if _int16(key) != ShareUpdateKey.API_KEY:
+        return None
+    return ShareSnapshotKey.API_KEY.to_bytes(_TYPE_BYTES, "big") + key[_TYPE_BYTES:]
+
+
+SHARE_STATE_FOLD: Final = FoldRule(lambda _: None, extends=_extended)
 
 
 class ShareSnapshotWritten(NamedTuple):

@@ -102,6 +102,10 @@ class ShareStateShard:
     def timers(self) -> TimerQueue[ColdSnapshotsDue]:
         return self._queue
 
+    @property
+    def parking(self) -> None:
+        """None: every record is replayed at once."""
+
     def decode(self, key: bytes, value: bytes | None) -> ShareStateEvent | None:
         return decode_record(key, value)
 

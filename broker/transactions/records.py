@@ -6,6 +6,7 @@ A key is an int16 version and a message, a value likewise; no value is a tombsto
 
 from typing import Final, NamedTuple
 
+from broker.coordination.log_fold import FoldRule
 from broker.coordination.shard import CoordinatorRecord
 from broker.transactions.state import (
     NO_PRODUCER_EPOCH,
@@ -22,6 +23,9 @@ KEY_VERSION: Final = 0
 PLAIN_VALUE: Final = 0
 FLEXIBLE_VALUE: Final = 1
 _VERSION_BYTES: Final = 2
+
+
+TRANSACTION_FOLD: Final = FoldRule(lambda key: key)
 
 
 class TransactionWritten(NamedTuple):

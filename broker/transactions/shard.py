@@ -116,6 +116,10 @@ class TransactionShard:
     def timers(self) -> TimerQueue[TransactionCause]:
         return self._queue
 
+    @property
+    def parking(self) -> None:
+        """None: every record is replayed at once."""
+
     def decode(self, key: bytes, value: bytes | None) -> TransactionEvent | None:
         return decode_record(key, value)
 

@@ -254,6 +254,8 @@ def test_compaction_of_the_offsets_topic_keeps_the_latest_commits(tmp_path: Path
         "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
         "log.cleaner.backoff.ms": "100",
         "log.cleaner.min.cleanable.ratio": "0.01",
+        "ottla.coordinator.snapshot.interval.ms": "100",
+        "ottla.coordinator.snapshot.min.new.records": "50",
     }
     with OttlaNode(tmp_path / "node", settings) as node:
         create_topic(node)
@@ -267,9 +269,12 @@ def test_compaction_of_the_offsets_topic_keeps_the_latest_commits(tmp_path: Path
             request = DeleteGroupsRequest(["deleted"])
             assert coordinator_of(client, "deleted").call(request, DeleteGroupsResponse).results[0].error_code == 0
         until(lambda: 0 < total_bytes(log.glob("*.log")) < SEGMENT_BYTES, "the cleaner")
+        until(lambda: any(log.glob("*.checkpoint")), "a snapshot of the coordinator")
         node.kill()
         node.start()
         found = committed(node, "kept")
+        (loaded,) = (line for line in node.log_text.splitlines() if "Loaded a coordinator" in line)
+        assert int(loaded.rpartition("snapshot=")[2].split()[0]) > 0
         assert {index: (each.committed_offset, each.metadata) for index, each in found.items()} == {
             index: (COMMITS - 1, f"m{COMMITS - 1}") for index in range(PARTITIONS)
         }

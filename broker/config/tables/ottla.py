@@ -19,6 +19,14 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         "Whether ordinary consumers may read the metadata log as the topic __cluster_metadata."),
     ConfigKey("ottla.controller.broker.watch.enable", BOOLEAN, "true",
         "Whether controllers fence a broker at once when its host refuses connections to the broker's port."),
+    ConfigKey("ottla.coordinator.snapshot.enable", BOOLEAN, "true",
+        "Whether brokers write snapshots of the state of coordinators, beside the logs of __consumer_offsets, "
+        "__transaction_state and __share_group_state, and load coordinators from them."),
+    ConfigKey("ottla.coordinator.snapshot.interval.ms", LONG, "10000",
+        "Pause between two looks whether a snapshot of a coordinator is due.", rule=at_least(100)),
+    ConfigKey("ottla.coordinator.snapshot.min.new.records", INT, "20000",
+        "Committed records after the last snapshot of a coordinator from which another is due, unless the last one "
+        "has more than three times as many records.", rule=at_least(1)),
     ConfigKey("ottla.client.metrics.max.series", INT, "10000",
         "Series of metrics pushed by clients that /metrics shows; further series are dropped and counted.",
         rule=at_least(0)),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from broker.runtime.coordinators.shard_log import Cancellable, LoadedBatch, LoadedRecord, ProducerTransaction
+from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot, SnapshotStore
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from broker.runtime.partitions.transaction_marker import WritableMarker, append_marker
@@ -26,7 +27,10 @@ from storage.producer_state import Origin
 class PartitionLog:
     """ShardLog over a hosted partition. `codec` compresses the batches that it writes."""
 
-    def __init__(self, partition: Partition, io: BlockingIo, codec: Codec = Codec.NONE) -> None:
+    def __init__(
+        self, partition: Partition, io: BlockingIo, codec: Codec = Codec.NONE, snapshots: SnapshotStore | None = None
+    ) -> None:
+        self._snapshots = snapshots
         self._partition = partition
         self._io = io
         self._codec = codec
@@ -79,17 +83,16 @@ class PartitionLog:
         """Call back once the high watermark is above `offset`, or with the error that ended this leadership."""
         return self._led().when_acknowledged(offset + 1, ACKS_ALL, callback)
 
+    async def newest_snapshot(self) -> CoordinatorSnapshot | None:
+        """Return the newest snapshot of the log's beginning; None without one that is whole."""
+        return None if self._snapshots is None else await self._snapshots.newest(self._led())
+
     async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:
         """Return the batches from the one with `offset` on, about `max_bytes` of them; none at the end of the log.
 
         Raise KafkaError: CORRUPT_MESSAGE for batches that cannot be decoded, or a read error.
         """
-        found = await self._warm(self._slice(offset, max_bytes))
-        try:
-            batches = [_loaded(found, position, header, offset) for position, header in iter_headers(found.data)]
-        except (MalformedBatch, MalformedRecords) as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        return batches
+        return await read_batches(self._led(), self._io, offset, max_bytes, self._led().log.log_end_offset)
 
     def _led(self) -> Partition:
         if not self._partition.is_leader:
@@ -101,19 +104,27 @@ class PartitionLog:
         if self._led().leader_role.epoch != leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _slice(self, offset: int, max_bytes: int) -> LogSlice:
-        log = self._led().log
-        try:
-            return log.read(offset, max_bytes, log.log_end_offset)
-        except OffsetOutOfRange as error:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, str(error)) from error
-        except LogDirFailure as failure:
-            raise self._partition.offline(failure) from failure
 
-    async def _warm(self, found: LogSlice) -> LogSlice:
-        if found.cold:
-            await self._io.submit(partial(self._partition.log.warm, found))
-        return found
+async def read_batches(
+    partition: Partition, io: BlockingIo, offset: int, max_bytes: int, end_offset: int
+) -> Sequence[LoadedBatch]:
+    """Return batches of a replica's log from the one with `offset` on, below `end_offset`; about `max_bytes` of them.
+
+    Raise KafkaError: CORRUPT_MESSAGE for batches that cannot be decoded, or a read error.
+    """
+    log = partition.log
+    try:
+        found = log.read(offset, max_bytes, end_offset)
+    except OffsetOutOfRange as error:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, str(error)) from error
+    except LogDirFailure as failure:
+        raise partition.offline(failure) from failure
+    if found.cold:
+        await io.submit(partial(log.warm, found))
+    try:
+        return [_loaded(found, position, header, offset) for position, header in iter_headers(found.data)]
+    except (MalformedBatch, MalformedRecords) as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
 def _loaded(found: LogSlice, position: int, header: BatchHeader, from_offset: int) -> LoadedBatch:

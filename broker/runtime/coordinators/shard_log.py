@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode
 from storage.verification import Guard
@@ -78,6 +79,9 @@ class ShardLog(Protocol):
 
         The high watermark of a later leadership says nothing about records of this one, and must not call back NONE.
         """
+
+    async def newest_snapshot(self) -> CoordinatorSnapshot | None:
+        """Return the newest snapshot of the log's beginning; None without one that is whole."""
 
     async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:
         """Return the batches from `offset` on, at least one, about `max_bytes` of them; none at the end of the log."""

@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
-from broker.coordination.shard import Shard
+from broker.coordination.shard import Parking, Shard
 from broker.logs import EventLog
 from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_log import ProducerTransaction, ShardLog
 from broker.runtime.loop.runtime import Runtime
+from broker.runtime.loop.sliced_work import SlicedSteps, SlicedWork
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch
@@ -205,14 +206,22 @@ class ShardRuntime(Generic[S]):
         shard = self._new_shard()
         try:
             log = self._open_log(slot.partition)
-            next_offset = await self._loader.load(shard, log)
+            snapshot = await log.newest_snapshot()
+            next_offset = await self._loader.load(shard, log, snapshot)
         except Exception as error:  # noqa: BLE001  any malformed log fails its partition, not the node
             self._fail(slot, error)
             return
         if slot.state is ShardState.LOADING:  # else resigned meanwhile
             self._activate(slot, shard, log, next_offset)
             took_ms = round(self._runtime.clock.monotonic_ms() - started_ms)
-            _log.info("Loaded a coordinator", topic=self._topic, partition=slot.partition, ms=took_ms)
+            _log.info(
+                "Loaded a coordinator",
+                topic=self._topic,
+                partition=slot.partition,
+                ms=took_ms,
+                snapshot=0 if snapshot is None else snapshot.id.end_offset,
+            )
+            self._replay_parked(slot)
 
     def _activate(self, slot: _Slot[S], shard: S, log: ShardLog, next_offset: int) -> None:
         shard.on_loaded()
@@ -226,6 +235,19 @@ class ShardRuntime(Generic[S]):
             lambda: self._on_broken(slot),
         )
         slot.state = ShardState.ACTIVE
+
+    def _replay_parked(self, slot: _Slot[S]) -> None:
+        """Replay parked records in the background, for as long as the shard is in service."""
+        hosted = slot.hosted
+        if hosted is not None and hosted.shard.parking is not None:
+            steps = _replay_steps(hosted.shard.parking, lambda: slot.hosted is hosted)
+            work = SlicedWork(steps, self._runtime.loop, self._runtime.clock, pauses=True)
+            work.done.add_done_callback(lambda done: self._on_replayed(slot, hosted, done))
+
+    def _on_replayed(self, slot: _Slot[S], hosted: HostedShard[S], done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None and slot.hosted is hosted:
+            _log.error("Replaying parked records failed", error, topic=self._topic, partition=slot.partition)
+            self._on_broken(slot)
 
     def _on_broken(self, slot: _Slot[S]) -> None:
         """Discard a shard that does not match its log, and load it again."""
@@ -247,3 +269,10 @@ class ShardRuntime(Generic[S]):
         hosted, slot.hosted = slot.hosted, None
         if hosted is not None:
             hosted.close()
+
+
+def _replay_steps(parking: Parking, is_in_service: Callable[[], bool]) -> SlicedSteps[None]:
+    """Replay one bucket in each step."""
+    while is_in_service() and not parking.is_empty:
+        parking.replay_some()
+        yield None

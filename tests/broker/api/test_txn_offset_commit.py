@@ -11,6 +11,7 @@ from broker.api.txn_offset_commit import TxnOffsetCommitHandler
 from broker.api.write_txn_markers import WriteTxnMarkersHandler
 from broker.coordination.shard import CoordinatorResult
 from broker.groups.config import GroupConfig
+from broker.groups.replay import GROUP_FOLD
 from broker.groups.shard import GroupShard
 from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
@@ -69,7 +70,7 @@ class GroupNode:
             lambda: GroupShard(config, plane.clock, lambda: str(next(ids))),
             lambda index: PartitionLog(plane.partitions.hosted(GROUP_METADATA_TOPIC, index), plane.io),
             WriteLimits(0, 5_000),
-            ShardLoader(plane.clock, 1 << 20),
+            ShardLoader(plane.clock, 1 << 20, GROUP_FOLD),
         )
         transactions = OffsetTransactions(GROUP_METADATA_TOPIC, plane.partitions, plane.verifier, plane.clock)
         consumers = ConsumerGroupCoordinator(

@@ -164,7 +164,7 @@ def test_offset_of_a_deleted_topic_with_the_same_name_is_not_returned() -> None:
 
 
 def store() -> OffsetStore:
-    return OffsetStore(GroupMetrics())
+    return OffsetStore(GroupMetrics(), lambda _: None)
 
 
 def value(offset: int) -> CommittedOffset:
@@ -252,7 +252,7 @@ def test_offset_keys_are_listed_by_topic() -> None:
 
 def test_offsets_are_counted() -> None:
     metrics = GroupMetrics()
-    offsets = OffsetStore(metrics)
+    offsets = OffsetStore(metrics, lambda _: None)
     offsets.replay_commit(KEY, value(1), 1, producer_id=-1)
     offsets.replay_commit(KEY, value(2), 2, producer_id=-1)
     assert metrics.offsets == 1

@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.coordination.log_fold import LogFold
 from broker.coordination.share_partition_key import SharePartitionKey, parse_coordinator_key
-from broker.share_state.shard import ShareStateWrite
+from broker.coordination.snapshot_records import KeptRecord
+from broker.share_state.records import SHARE_STATE_FOLD
+from broker.share_state.shard import ShareStateConfig, ShareStateShard, ShareStateWrite
 from broker.share_state.state import ShareState, StateBatch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ONE_UUID
@@ -165,3 +168,20 @@ def test_malformed_coordinator_key_is_refused(key: str) -> None:
 def test_coordinator_key_names_group_topic_and_partition() -> None:
     assert KEY.coordinator_key == "g:AAAAAAAAAAAAAAAAAAAABw:0"
     assert parse_coordinator_key(KEY.coordinator_key) == KEY
+
+
+def test_fold_of_the_log_keeps_the_last_snapshot_and_its_updates(harness: ShareStateHarness) -> None:
+    harness.initialize(state_epoch=2, start_offset=10)
+    for first in range(10, 60):
+        harness.write(StateBatch(first, first, ACKNOWLEDGED, 1), state_epoch=2)
+    fold = LogFold(SHARE_STATE_FOLD)
+    for offset, (key, value) in enumerate(harness.log):
+        fold.add(KeptRecord(offset, key, value))
+    kept = list(fold.kept())
+    assert len(kept) < len(harness.log)
+    replayed = ShareStateShard(ShareStateConfig(UPDATES, COLD_MS), harness.clock, harness.topics.get)
+    for record in kept:
+        event = replayed.decode(record.key, record.value)
+        assert event is not None
+        replayed.replay(event, record.offset, -1)
+    assert replayed.summary(KEY) == harness.state(KEY)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from broker.runtime.coordinators.shard_log import LoadedBatch, LoadedRecord, ProducerTransaction
+from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
 from broker.runtime.loop.waiters import OffsetWaiter, OffsetWaiters
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
@@ -24,6 +25,7 @@ class MemoryShardLog:
         self.end_offset = 0
         self.high_watermark = 0
         self.reads = 0
+        self.snapshot: CoordinatorSnapshot | None = None
         self._waiters = OffsetWaiters()
 
     @property
@@ -79,6 +81,9 @@ class MemoryShardLog:
 
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> OffsetWaiter:
         return self._waiters.add(offset + 1, callback)
+
+    async def newest_snapshot(self) -> CoordinatorSnapshot | None:
+        return self.snapshot
 
     async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:
         self.reads += 1

@@ -8,6 +8,7 @@ from broker.api.serving.context import RequestContext
 from broker.clock import SystemClock
 from broker.groups.config import GroupConfig
 from broker.groups.consumer.environment import ConsumerGroupEnvironment
+from broker.groups.replay import GROUP_FOLD
 from broker.groups.shard import GroupShard
 from broker.groups.streams.environment import StreamsGroupEnvironment, StreamsGroupSettings
 from broker.metadata.image.delta import MetadataDelta
@@ -79,7 +80,7 @@ class GroupCoordinatorHarness:
             lambda: GroupShard(config, clock, lambda: str(next(self._ids)), environment, streams),
             self.logs.__getitem__,
             WriteLimits(linger_ms, config.offsets_commit_timeout_ms),
-            ShardLoader(clock, 1 << 20),
+            ShardLoader(clock, 1 << 20, GROUP_FOLD),
         )
         consumer_groups = ConsumerGroupCoordinator(
             self._runtime,

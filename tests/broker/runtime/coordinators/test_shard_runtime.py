@@ -8,6 +8,7 @@ import pytest
 
 from broker.coordination.shard import CoordinatorRecord, CoordinatorResult
 from broker.coordination.timers import TimerQueue
+from broker.groups.replay import GROUP_FOLD
 from broker.metrics.coordinator_loads import LoadFigures
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
@@ -42,6 +43,10 @@ class WordShard:
     @property
     def timers(self) -> TimerQueue[str]:
         return self._timers
+
+    @property
+    def parking(self) -> None:
+        return None
 
     def decode(self, key: bytes, value: bytes | None) -> str | None:
         if key == b"malformed":
@@ -110,7 +115,7 @@ class ShardHarness:
             lambda: WordShard(self.clock),
             self.open_log,
             WriteLimits(self.linger_ms, TIMEOUT_MS),
-            ShardLoader(self.clock, 1 << 20),
+            ShardLoader(self.clock, 1 << 20, GROUP_FOLD),
         )
 
     def open_log(self, partition: int) -> MemoryShardLog:
@@ -325,12 +330,12 @@ async def test_partition_resigned_during_loading_stays_out_of_service() -> None:
 async def test_loading_runs_in_slices() -> None:
     """Replaying a large log must not block the loop: other callbacks run after each slice of a millisecond."""
     log = MemoryShardLog()
-    log.add([(b"a", b"")] * 100)
+    log.add([(b"a", b"")] * 1_000)
     s = ShardHarness(first_log=log)
 
     class TickingClock(LoopClock):
         def monotonic_ms(self) -> float:
-            s.loop._now += 0.0001
+            s.loop._now += 0.0005
             return super().monotonic_ms()
 
     turns = 0
@@ -343,9 +348,9 @@ async def test_loading_runs_in_slices() -> None:
 
     counter = asyncio.create_task(count_turns())
     shard = WordShard(s.clock)
-    await ShardLoader(TickingClock(s.loop), 1 << 20).load(shard, log)
+    await ShardLoader(TickingClock(s.loop), 1 << 20, GROUP_FOLD).load(shard, log)
     counter.cancel()
-    assert shard.words == {"a": 100}
+    assert shard.words == {"a": 1_000}
     assert turns >= 9
 
 
@@ -354,7 +359,7 @@ async def test_load_time_and_records_are_measured() -> None:
     log.add([(b"a", b""), (b"b", b"")])
     log.add(committed=True, producer_id=7)
     clock = ManualClock()
-    loader = ShardLoader(clock, 1 << 20)
+    loader = ShardLoader(clock, 1 << 20, GROUP_FOLD)
 
     class SlowLog(MemoryShardLog):
         async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:

@@ -45,7 +45,7 @@ class ShareStates:
         self.plane = DataPlane()
         config = BrokerConfig(SETTINGS)
         self.coordinator = build_share_coordinator(
-            self.plane.runtime, config, self.plane.partitions, lambda: self.plane.image
+            self.plane.runtime, config, self.plane.partitions, lambda: self.plane.image, None
         )
         self.plane.publishers.append(self.coordinator)
         self.plane.partitions.roles.add_listener(self.coordinator)
