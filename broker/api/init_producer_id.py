@@ -1,7 +1,8 @@
 """InitProducerId (key 22), versions 0-6: a producer id for an idempotent or a transactional producer.
 
-3+ a producer may name its id and epoch to raise the epoch (KIP-360). 6+ two-phase commit (KIP-939), which this broker
-does not take part in, as Kafka with transaction.two.phase.commit.enable=false.
+3+ a producer may name its id and epoch to raise the epoch (KIP-360). 6+ two-phase commit (KIP-939) with
+transaction.two.phase.commit.enable=true, served with
+unstable.api.versions.enable=true alone; a prepared transaction cannot be kept, as in Kafka 4.2.
 """
 
 from typing import Final
@@ -39,12 +40,9 @@ class InitProducerIdHandler:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
             return ProducerIdAndEpoch(await self._producer_ids.next_id(), FIRST_EPOCH)
-        if request.enable2_pc:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if request.keep_prepared_txn:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         is_known = request.producer_id != NO_PRODUCER_ID
         known = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if is_known else None
         return await self._transactions.init_producer(
-            request.transactional_id, InitRequest(request.transaction_timeout_ms, known)
+            request.transactional_id,
+            InitRequest(request.transaction_timeout_ms, known, request.enable2_pc, request.keep_prepared_txn),
         )

@@ -203,6 +203,8 @@ class BrokerConfig:
 
     # Transactions
     transaction_max_timeout_ms = integer()
+    transaction_two_phase_commit_enable = boolean()
+    unstable_api_versions_enable = boolean()
     transaction_partition_verification_enable = boolean()
     add_partitions_to_txn_retry_backoff_ms = integer()
     add_partitions_to_txn_retry_backoff_max_ms = integer()

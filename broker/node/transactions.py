@@ -40,6 +40,7 @@ def build_transactions(
         config.transactional_id_expiration_ms,
         config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        config.transaction_two_phase_commit_enable,
     )
     markers = TransactionMarkers(
         runtime, peers, image, config.inter_broker_listener_name, lambda: config.request_timeout_ms

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+from broker.transactions.config import TransactionConfig
 from broker.transactions.state import (
     EXHAUSTED_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NOT_STARTED_MS,
+    TWO_PHASE_TIMEOUT_MS,
     ProducerIdAndEpoch,
     Transaction,
     TransactionState,
@@ -20,10 +22,33 @@ class ProducerIdNeeded(Exception):
 
 
 class InitRequest(NamedTuple):
-    """`known` is the producer id and epoch that the producer has, None for a new producer."""
+    """`known` is the producer id and epoch that the producer has, None for a new producer.
+
+    `is_two_phase` asks for transactions without timeout, whose outcome another coordinator decides; `keeps_prepared`
+    asks to leave a prepared transaction open (KIP-939).
+    """
 
     timeout_ms: int
     known: ProducerIdAndEpoch | None
+    is_two_phase: bool = False
+    keeps_prepared: bool = False
+
+
+def checked_request(request: InitRequest, config: TransactionConfig) -> InitRequest:
+    """Return the request with the timeout of its transactions: a two-phase commit has none.
+
+    Raises KafkaError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a two-phase commit where the configuration has none,
+    UNSUPPORTED_VERSION to keep a prepared transaction, as Kafka 4.2, and INVALID_TRANSACTION_TIMEOUT.
+    """
+    if request.is_two_phase and not config.transaction_two_phase_commit_enable:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.keeps_prepared:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if request.is_two_phase:
+        return request._replace(timeout_ms=TWO_PHASE_TIMEOUT_MS)
+    if not 0 < request.timeout_ms <= config.transaction_max_timeout_ms:
+        raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    return request
 
 
 def new_session(before: Transaction | None, request: InitRequest, fresh_id: int, now_ms: int) -> Transaction:

@@ -12,7 +12,7 @@ from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import CoordinatorClock, TimerQueue
 from broker.transactions.config import TransactionConfig
 from broker.transactions.end import EndRequest, ended, fenced_and_aborted
-from broker.transactions.init_producer import InitRequest, check_producer, new_session
+from broker.transactions.init_producer import InitRequest, check_producer, checked_request, new_session
 from broker.transactions.partitions import added, verified
 from broker.transactions.records import (
     FLEXIBLE_VALUE,
@@ -178,8 +178,7 @@ class TransactionShard:
         An ongoing transaction is aborted first, and the response is CONCURRENT_TRANSACTIONS: the client tries again
         until the markers are written.
         """
-        if not 0 < request.timeout_ms <= self._config.transaction_max_timeout_ms:
-            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        request = checked_request(request, self._config)
         before, now_ms = self._transactions.get(transactional_id), self._clock.now_ms()
         if before is not None and before.state is TransactionState.ONGOING:
             check_producer(before, request.known)
@@ -273,7 +272,7 @@ class TransactionShard:
         aborted: dict[str, Transaction] = {}
         for transactional_id in self._ongoing:
             transaction = self._transactions[transactional_id]
-            if transaction.start_ms + transaction.timeout_ms < now_ms:
+            if transaction.has_timed_out(now_ms):
                 # The producer is gone, so the next session replaces an exhausted id.
                 aborted[transactional_id] = fenced_and_aborted(transaction, NO_PRODUCER_ID, 0, now_ms)
         records = tuple(transaction_written(each, after, version.value_version) for each, after in aborted.items())

@@ -23,6 +23,8 @@ LAST_EPOCH: Final = 32_767
 """The highest producer epoch; only markers that end a transaction use it."""
 EXHAUSTED_EPOCH: Final = LAST_EPOCH - 1
 """The epoch from which on a producer needs another id."""
+TWO_PHASE_TIMEOUT_MS: Final = 2**31 - 1
+"""The timeout that marks a two-phase commit led from outside, in records and responses (KIP-939)."""
 EPOCH_PER_TRANSACTION: Final = 2
 """The transaction version from which on each transaction has a producer epoch of its own (KIP-890)."""
 
@@ -98,6 +100,10 @@ class Transaction:
     def is_exhausted(self) -> bool:
         """Whether the epoch can be raised once more only, to fence."""
         return self.producer_epoch >= EXHAUSTED_EPOCH
+
+    def has_timed_out(self, now_ms: int) -> bool:
+        """Return whether the ongoing transaction lasts too long. A two-phase commit has no timeout (KIP-939)."""
+        return self.timeout_ms != TWO_PHASE_TIMEOUT_MS and self.start_ms + self.timeout_ms < now_ms
 
     def ongoing(self, partitions: frozenset[TransactionPartition], version: int, now_ms: int) -> "Transaction":
         """Add partitions, and begin the transaction if none is ongoing."""

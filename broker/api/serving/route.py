@@ -81,12 +81,14 @@ def route(
     min_version: int | None = None,
     unsupported_version: Callable[[], Message] | None = None,
     advertised_min_version: int = -1,
+    serves_unstable: bool = False,
 ) -> Route:
-    """Return a row with all stable versions of the schemas, from `min_version` on if given."""
+    """Return a row with all stable versions of the schemas, or all versions, from `min_version` on if given."""
     api = API_BY_KEY[key]
+    left_out = 0 if serves_unstable else int(api.unstable)
     return Route(
         key,
-        range(api.min_version if min_version is None else min_version, api.max_version - api.unstable + 1),
+        range(api.min_version if min_version is None else min_version, api.max_version - left_out + 1),
         handler,
         forwarding,
         permission,

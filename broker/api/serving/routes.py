@@ -226,7 +226,12 @@ def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
         ),
         route(ApiKey.DELETE_RECORDS, DeleteRecordsHandler(partitions, s.runtime), needs.DELETE_TOPIC),
         route(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersHandler(partitions), needs.READ_TOPIC),
-        route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids, s.transactions), init_producer_id),
+        route(
+            ApiKey.INIT_PRODUCER_ID,
+            InitProducerIdHandler(s.producer_ids, s.transactions),
+            init_producer_id,
+            serves_unstable=config.unstable_api_versions_enable,
+        ),
         route(ApiKey.FETCH_SNAPSHOT, fetch_snapshot, needs.READ_TOPIC),
         route(
             ApiKey.WRITE_TXN_MARKERS,

@@ -171,7 +171,7 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("transaction.state.log.segment.bytes", INT, "104857600",
         "Segment size of the transaction topic.", rule=at_least(1)),
     ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, "false",
-        "Whether producers may take part in a two-phase commit led from outside.", honoured=False),
+        "Whether producers may take part in a two-phase commit led from outside."),
     ConfigKey("transactional.id.expiration.ms", INT, "604800000",
         "Time without use after which a transactional id is forgotten.", rule=at_least(1)),
     ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, "20",

@@ -135,7 +135,7 @@ NODE_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("compression.zstd.level", INT, "3",
         "Level when the broker compresses with zstd.", rule=between(-131072, 22), scope=Scope.CLUSTER),
     ConfigKey("unstable.api.versions.enable", BOOLEAN, "false",
-        "Whether unstable API versions are served.", internal=True, honoured=False),
+        "Whether unstable API versions are served.", internal=True),
     ConfigKey("unstable.feature.versions.enable", BOOLEAN, "false",
         "Whether unstable feature levels may be used.", internal=True, honoured=False),
     ConfigKey("config.providers", LIST, "",

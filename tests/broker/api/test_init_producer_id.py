@@ -87,16 +87,17 @@ async def test_old_clients_know_the_fenced_epoch_only(version: int, code: ErrorC
 
 
 @pytest.mark.parametrize(
-    ("request_", "code"),
+    ("request_", "asked"),
     [
-        (InitProducerIdRequest("orders", enable2_pc=True), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (InitProducerIdRequest("orders", keep_prepared_txn=True), ErrorCode.UNSUPPORTED_VERSION),
+        (InitProducerIdRequest("orders", 1, enable2_pc=True), InitRequest(1, None, is_two_phase=True)),
+        (InitProducerIdRequest("orders", 1, keep_prepared_txn=True), InitRequest(1, None, keeps_prepared=True)),
     ],
 )
-async def test_two_phase_commit_is_refused(request_: InitProducerIdRequest, code: ErrorCode) -> None:
+async def test_two_phase_commit_reaches_the_coordinator(request_: InitProducerIdRequest, asked: InitRequest) -> None:
     coordinator = Coordinator(ProducerIdAndEpoch(7, 0))
-    assert (await handler_of(coordinator)(request_, context(6))).error_code == code
-    assert coordinator.asked == []
+    response = await handler_of(coordinator)(request_, context(6))
+    assert (response.error_code, response.ongoing_txn_producer_id) == (0, -1)
+    assert coordinator.asked == [("orders", asked)]
 
 
 async def test_missing_ids_make_the_client_retry() -> None:

@@ -6,10 +6,12 @@ import pytest
 
 from broker.coordination.shard import CoordinatorResult
 from broker.transactions.config import TransactionConfig
+from broker.transactions.init_producer import InitRequest
 from broker.transactions.records import FLEXIBLE_VALUE, PLAIN_VALUE, transaction_written
 from broker.transactions.state import (
     EXHAUSTED_EPOCH,
     LAST_EPOCH,
+    TWO_PHASE_TIMEOUT_MS,
     ProducerIdAndEpoch,
     TransactionState,
 )
@@ -325,6 +327,35 @@ class TestTimeouts:
         with refused(ErrorCode.PRODUCER_FENCED):
             harness.add(producer)
         assert harness.begin_session() == (1_000, 2)
+
+    def test_two_phase_commit_has_no_timeout_and_keeps_it_through_a_failover(self) -> None:
+        harness = TransactionShardHarness(config=TransactionConfig(transaction_two_phase_commit_enable=True))
+        producer = harness.init_as(InitRequest(0, None, is_two_phase=True))
+        assert isinstance(producer, ProducerIdAndEpoch)
+        harness.add(producer)
+        harness.fail_over()
+        harness.advance(365 * 86_400_000)
+        assert (harness.transaction.state, harness.transaction.timeout_ms) == (
+            TransactionState.ONGOING,
+            TWO_PHASE_TIMEOUT_MS,
+        )
+        assert harness.init() is ErrorCode.CONCURRENT_TRANSACTIONS, "the next session aborts the transaction"
+        assert harness.transaction.state is TransactionState.PREPARE_ABORT
+
+    @pytest.mark.parametrize(
+        ("request_", "is_enabled", "code"),
+        [
+            (InitRequest(1, None, is_two_phase=True), False, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+            (InitRequest(1, None, True, True), False, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+            (InitRequest(1, None, True, True), True, ErrorCode.UNSUPPORTED_VERSION),
+            (InitRequest(0, None, keeps_prepared=True), False, ErrorCode.UNSUPPORTED_VERSION),
+            (InitRequest(TWO_PHASE_TIMEOUT_MS, None), True, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ],
+    )
+    def test_two_phase_commit_is_refused(self, request_: InitRequest, is_enabled: bool, code: ErrorCode) -> None:
+        harness = TransactionShardHarness(config=TransactionConfig(transaction_two_phase_commit_enable=is_enabled))
+        with refused(code):
+            harness.init_as(request_)
 
     def test_exhausted_producer_is_aborted_too(self, harness: TransactionShardHarness) -> None:
         last = exhaust(harness, harness.begin_session())

@@ -95,7 +95,9 @@ class TransactionShardHarness:
     def init(
         self, known: ProducerIdAndEpoch | None = None, *, timeout_ms: int = 60_000
     ) -> ProducerIdAndEpoch | ErrorCode:
-        request = InitRequest(timeout_ms, known)
+        return self.init_as(InitRequest(timeout_ms, known))
+
+    def init_as(self, request: InitRequest) -> ProducerIdAndEpoch | ErrorCode:
         try:
             return self.carry_out(self.shard.init_producer(ID, request, NO_PRODUCER_ID))
         except ProducerIdNeeded:

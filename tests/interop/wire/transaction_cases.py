@@ -33,6 +33,7 @@ _ENDED = frozenset(("Empty", "CompleteCommit", "CompleteAbort"))
 _TOPIC = "plain"
 _BETWEEN_BROKERS = 4
 _EPOCH_PER_TRANSACTION = 5
+_TWO_PHASE_COMMIT = 6
 
 
 def begin(harness: WireHarness, transactional_id: str) -> Producer:
@@ -113,6 +114,48 @@ def init_producer_id(harness: WireHarness, version: int) -> Scenario:
     yield "transactional: an ongoing transaction", request()
     wait_for_end(harness, name)
     yield "transactional: after its abort", request()
+    if version >= _TWO_PHASE_COMMIT:
+        yield from two_phase_commit(harness, version)
+
+
+def two_phase_commit(harness: WireHarness, version: int) -> Scenario:
+    """Sessions of producers whose outcome another coordinator decides (KIP-939)."""
+    name = f"two-phase-{version}"
+
+    def request(timeout: int = 60_000, *, keeps: bool = False, two_phase: bool = True, to: str = name) -> Message:
+        return ip.InitProducerIdRequest(to, timeout, enable2_pc=two_phase, keep_prepared_txn=keeps)
+
+    described = dt.DescribeTransactionsRequest([name])
+    begin(harness, name)
+    yield "two-phase commit: a session", request()
+    yield "two-phase commit: described", described
+    yield "two-phase commit: no timeout", request(0)
+    yield "two-phase commit: a timeout of -1", request(-1)
+    yield "two-phase commit: too long a timeout", request(900_001)
+    yield "two-phase commit: an empty transactional id", request(to="")
+    yield "two-phase commit: a prepared transaction is kept", request(keeps=True)
+    yield "two-phase commit: kept, too long a timeout", request(900_001, keeps=True)
+    yield "two-phase commit: kept without two phases", request(keeps=True, two_phase=False)
+    yield "two-phase commit: the longest timeout without two phases", request(2**31 - 1, two_phase=False)
+    yield "two-phase commit: an idempotent producer", ip.InitProducerIdRequest(None, 0, -1, -1, True, True)
+    answer = harness.call(request(), version)
+    assert isinstance(answer, ip.InitProducerIdResponse)
+    producer = answer.producer_id, answer.producer_epoch
+    add(harness, name, producer)
+    yield "two-phase commit: an ongoing transaction, described", described
+    yield "two-phase commit: an ongoing transaction, listed", lt.ListTransactionsRequest([], [producer[0]])
+    yield "two-phase commit: an ongoing transaction is not kept", request(keeps=True)
+    yield "two-phase commit: its end", et.EndTxnRequest(name, *producer, committed=True)
+    wait_for_end(harness, name)
+    yield "two-phase commit: committed, described", described
+    answer = harness.call(request(), version)
+    assert isinstance(answer, ip.InitProducerIdResponse)
+    add(harness, name, (answer.producer_id, answer.producer_epoch))
+    yield "two-phase commit: another session", request()
+    wait_for_end(harness, name)
+    yield "two-phase commit: aborted, described", described
+    yield "two-phase commit: a session without", request(two_phase=False)
+    yield "two-phase commit: described without", described
 
 
 def add_partitions(harness: WireHarness, version: int) -> Scenario:
