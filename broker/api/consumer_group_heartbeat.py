@@ -3,6 +3,8 @@
 1+ clients choose their member id (KIP-1082) and may subscribe by regular expression.
 """
 
+from collections.abc import Awaitable
+
 from broker.api.serving.context import RequestContext
 from broker.api.serving.group_caller import caller
 from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
@@ -15,7 +17,7 @@ class ConsumerGroupHeartbeatHandler:
     def __init__(self, groups: ConsumerGroupCoordinator) -> None:
         self._groups = groups
 
-    async def __call__(
+    def __call__(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
-    ) -> ConsumerGroupHeartbeatResponse:
-        return await self._groups.heartbeat(request, caller(context))
+    ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+        return self._groups.heartbeat(request, caller(context))

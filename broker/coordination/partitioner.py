@@ -6,10 +6,14 @@ _SIGN = 1 << 31
 
 def java_string_hash(text: str) -> int:
     """Return Java's `String.hashCode`: h = 31·h + unit over the UTF-16 code units, as a signed 32-bit number."""
-    encoded = text.encode("utf-16-be", "surrogatepass")
     value = 0
-    for index in range(0, len(encoded), 2):
-        value = (31 * value + (encoded[index] << 8 | encoded[index + 1])) % _UNITS
+    if text.isascii():
+        for unit in text.encode():
+            value = (31 * value + unit) % _UNITS
+    else:
+        encoded = text.encode("utf-16-be", "surrogatepass")
+        for index in range(0, len(encoded), 2):
+            value = (31 * value + (encoded[index] << 8 | encoded[index + 1])) % _UNITS
     return value - _UNITS if value >= _SIGN else value
 
 

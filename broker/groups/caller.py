@@ -1,5 +1,6 @@
 """The client that sends a request to a group, as far as groups need it."""
 
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ class Caller(NamedTuple):
     api_version: int
 
 
+@lru_cache(maxsize=1024)
 def java_address(host: str) -> str:
     """Return `InetAddress.toString` of an address without a name: a slash, and IPv6 written out in full."""
     try:

@@ -172,6 +172,10 @@ def _described(
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
+    is_plain = (names, regex, request.server_assignor, request.rack_id, timeout_ms) == (None, None, None, None, -1)
+    is_known = (caller.client_id, caller.client_host, None) == (former.client_id, former.client_host, former.classic)
+    if is_plain and is_known and request.instance_id in (None, former.instance_id):
+        return former
     return replace(
         former,
         client_id=caller.client_id,

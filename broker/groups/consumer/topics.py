@@ -57,6 +57,9 @@ def metadata_hash(topics: TopicsView, names: Iterable[str]) -> int:
         if topic is not None:
             is_empty = False
             texts = {each: ",".join(sorted(each)) for each in set(topic.racks)}  # few, of many partitions
-            racks = ";".join([texts[each] for each in topic.racks])
+            is_uniform = len(texts) == 1
+            racks = ";".join(
+                [*texts.values()] * len(topic.racks) if is_uniform else [texts[each] for each in topic.racks]
+            )
             digest.update(f"{len(name)} {name} {topic.topic_id.hex()} {topic.partition_count} {racks}\n".encode())
     return 0 if is_empty else int.from_bytes(digest.digest(), "big", signed=True)

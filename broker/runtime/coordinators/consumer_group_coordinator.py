@@ -1,7 +1,7 @@
 """The part of the group coordinator for consumer groups (KIP-848): heartbeats, descriptions, and topics by pattern."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from broker.coordination.errors import response_error
 from broker.coordination.partitioner import partition_for
@@ -46,8 +46,10 @@ class ConsumerGroupCoordinator:
         self._is_enabled = is_enabled
         self._lookups: asyncio.Queue[tuple[int, RegexLookup]] = asyncio.Queue()
 
-    async def heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> ConsumerGroupHeartbeatResponse:
-        """Handle a member's heartbeat. The response follows when its effects are committed."""
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+        """Handle a member's heartbeat. The response follows when its effects are committed, at once if they are."""
         try:
             if not self._is_enabled():
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -57,9 +59,9 @@ class ConsumerGroupCoordinator:
             answer = self._shards.execute(
                 partition, lambda shard: self._heartbeat(partition, shard.consumer_groups, request, caller)
             )
-            return await answer if isinstance(answer, asyncio.Future) else answer
         except KafkaError as error:
-            return ConsumerGroupHeartbeatResponse(error_code=response_error(error.code), error_message=error.message)
+            return _refused(error)
+        return _committed(answer) if isinstance(answer, asyncio.Future) else answer
 
     async def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
         """Return one description per id, in the order of the request."""
@@ -119,3 +121,15 @@ class ConsumerGroupCoordinator:
 
     def _partition_of(self, group_id: str) -> int:
         return partition_for(group_id, self._partition_count())
+
+
+async def _committed(answer: asyncio.Future[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
+    """Return the response after the commit of its records, or the error that prevented it."""
+    try:
+        return await answer
+    except KafkaError as error:
+        return _refused(error)
+
+
+def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=response_error(error.code), error_message=error.message)

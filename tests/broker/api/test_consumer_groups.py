@@ -72,7 +72,8 @@ async def beat(harness: GroupCoordinatorHarness, version: int = 1, **fields: Any
     )
     for name, value in fields.items():
         setattr(request, name, value)
-    response = await ConsumerGroupHeartbeatHandler(harness.groups.consumer_groups)(request, context(version))
+    answer = ConsumerGroupHeartbeatHandler(harness.groups.consumer_groups)(request, context(version))
+    response = answer if isinstance(answer, ConsumerGroupHeartbeatResponse) else await answer
     assert encode_bytes(response, version)
     return response
 
