@@ -1,19 +1,29 @@
 """A small blocking client for the command line and for batch jobs: any request to any node.
 
 Owns connections, the choice of API versions, and the lookup of nodes: any broker, a partition leader, a coordinator.
-Callers build requests, read responses and handle error codes. `OpenSocket` opens connections; TLS and SASL belong
-there. A running node never imports this module.
+Callers build requests, read responses and handle error codes. `OpenSocket` opens connections, with TLS if configured.
+A running node never imports this module.
 """
 
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from struct import Struct
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
+from broker.client_config import (
+    CLIENT_PROPERTIES,
+    DEFAULT_PORT,
+    SOFTWARE_NAME,
+    ClientConfig,
+    ClientError,
+    Endpoint,
+    OpenSocket,
+    open_socket,
+)
 from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY, ApiKey
 from protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from protocol.framing import SIZE_BYTES, frame_size
@@ -28,12 +38,25 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
+__all__ = [
+    "CLIENT_PROPERTIES",
+    "DEFAULT_PORT",
+    "Client",
+    "ClientConfig",
+    "ClientError",
+    "Connection",
+    "ConnectionLost",
+    "Endpoint",
+    "OpenSocket",
+    "UnsupportedVersion",
+    "open_socket",
+    "raise_for",
+]
+
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
-SOFTWARE_NAME = "ottla-client"
 SOFTWARE_VERSION = "0.1.0"
-DEFAULT_PORT = 9092
 MAX_RESPONSE_BYTES = 1 << 30
 """Largest response accepted: an HTTP server's "HTTP", read as a size, is 1.2 GB."""
 
@@ -44,19 +67,6 @@ READ_CHUNK_BYTES = 1 << 20
 """Initial size of a frame's buffer: a wrong size field cannot allocate more than was sent."""
 
 GROUP_COORDINATOR = 0
-
-CLIENT_PROPERTIES: frozenset[str] = frozenset(
-    {
-        "client.id",
-        "security.protocol",
-        "socket.connection.setup.timeout.ms",
-        "request.timeout.ms",
-        "default.api.timeout.ms",
-        "retry.backoff.ms",
-        "retry.backoff.max.ms",
-    }
-)
-"""Properties that `ClientConfig.parse` uses."""
 
 TRANSIENT: frozenset[ErrorCode] = frozenset(
     {
@@ -83,92 +93,12 @@ rebalance; these fail at once, so that a misspelt topic is reported immediately.
 _INT16 = Struct(">h")
 
 
-class ClientError(Exception):
-    """A failure that its message explains to the user."""
-
-
 class ConnectionLost(ClientError):
     """The node is unreachable, timed out, or closed the connection; a retry may succeed."""
 
 
 class UnsupportedVersion(ClientError):
     """The node and this client share no version of the API, or the shared version lacks a field of the request."""
-
-
-class Endpoint(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> "Endpoint":
-        """Parse "host:port", "[v6]:port" or "host" (port 9092). Raises ClientError."""
-        host, colon, port = text.strip().rpartition(":")
-        if not colon or (host.count(":") and not host.startswith("[")):
-            host, port = text.strip(), str(DEFAULT_PORT)
-        host = host.strip("[]")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ClientError(f"{text.strip()!r} is not an address; use HOST:PORT.")
-        return cls(host, int(port))
-
-
-@dataclass(frozen=True, slots=True)
-class ClientConfig:
-    """Client settings, in ms. `api_timeout_ms` limits an operation with retries, `request_timeout_ms` one request."""
-
-    bootstrap: tuple[Endpoint, ...]
-    client_id: str = SOFTWARE_NAME
-    security_protocol: str = "PLAINTEXT"
-    connect_timeout_ms: int = 10_000
-    request_timeout_ms: int = 30_000
-    api_timeout_ms: int = 60_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-
-    @classmethod
-    def parse(cls, bootstrap: str, properties: Mapping[str, str] | None = None) -> "ClientConfig":
-        """Build a configuration from "h:p,h:p" and the properties in CLIENT_PROPERTIES; ignore other properties.
-
-        Raises ClientError for an invalid address or number.
-        """
-        given = properties or {}
-        endpoints = tuple(Endpoint.parse(part) for part in bootstrap.split(",") if part.strip())
-        if not endpoints:
-            raise ClientError("no bootstrap server is given; use --bootstrap-server HOST:PORT.")
-        return cls(
-            bootstrap=endpoints,
-            client_id=given.get("client.id", SOFTWARE_NAME),
-            security_protocol=given.get("security.protocol", "PLAINTEXT").upper(),
-            connect_timeout_ms=_positive(given, "socket.connection.setup.timeout.ms", 10_000),
-            request_timeout_ms=_positive(given, "request.timeout.ms", 30_000),
-            api_timeout_ms=_positive(given, "default.api.timeout.ms", 60_000),
-            retry_backoff_ms=_positive(given, "retry.backoff.ms", 100),
-            retry_backoff_max_ms=_positive(given, "retry.backoff.max.ms", 1_000),
-        )
-
-
-def _positive(properties: Mapping[str, str], key: str, default: int) -> int:
-    text = properties.get(key, str(default)).strip()
-    if not text.isdigit() or int(text) == 0:
-        raise ClientError(f"{key}={text} is not a positive number.")
-    return int(text)
-
-
-OpenSocket = Callable[[Endpoint, ClientConfig], socket.socket]
-"""Function that opens a connection ready for Kafka frames. Raises OSError or ClientError."""
-
-
-def open_socket(endpoint: Endpoint, config: ClientConfig) -> socket.socket:
-    """Open a TCP connection. Raises ClientError for a security protocol other than PLAINTEXT."""
-    if config.security_protocol != "PLAINTEXT":
-        raise ClientError(
-            f"security.protocol={config.security_protocol} is not implemented in this version; use PLAINTEXT."
-        )
-    opened = socket.create_connection(endpoint, config.connect_timeout_ms / 1000)
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return opened
 
 
 class _PendingRequest(NamedTuple):
@@ -331,6 +261,8 @@ class Connection:
 def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "no response in time"
+    if tls_reason := getattr(error, "reason", None):  # of ssl.SSLError
+        return f"TLS: {tls_reason.replace('_', ' ').lower()}"
     return (error.strerror or str(error) or type(error).__name__).rstrip(".")
 
 

@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from broker.net.receiver import ReceiveArena
+from broker.tls.failures import explain
 from protocol.primitives import Buffer
 
 PLAINTEXT_SLICE_BYTES: Final = 256 * 1024  # encrypted at once; ciphertext of longer responses leaves in parts
@@ -352,12 +353,3 @@ class TlsTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return a fact about the socket below."""
         return self._raw.get_extra_info(name, default)
-
-
-def explain(error: ssl.SSLError | ValueError) -> str:
-    """Return the reason of a failure in words."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate verify failed: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or "unknown reason").replace("_", " ").lower()
-    return str(error)

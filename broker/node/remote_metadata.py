@@ -8,7 +8,7 @@ from broker.node.runtime import NodeRuntime
 from broker.runtime.remote_metadata.client import NetworkMetadataClient
 from broker.runtime.remote_metadata.led_partitions import HostedMetadataLogs
 from broker.runtime.remote_metadata.plugin_manager import PluginRemoteMetadata
-from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
+from broker.runtime.remote_metadata.settings import RemoteMetadataSettings, parse_remote_metadata_settings
 from broker.runtime.remote_metadata.snapshots import MetadataSnapshots
 from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
 from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreation
@@ -64,6 +64,8 @@ def _build_topic_metadata(runtime: NodeRuntime, metadata: MetadataPart, data: Da
         settings = parse_remote_metadata_settings(config.settings_below(prefix), prefix)
     except ValueError as error:
         raise ConfigError("remote.log.metadata.manager.impl.prefix", str(error)) from error
+    listener = config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name
+    _check_protocol(settings, config.listener_protocols[listener], prefix, listener)
     for warning in settings.warnings:
         _log.warning(warning)
     if settings.topic_retention_ms >= 0:
@@ -72,14 +74,13 @@ def _build_topic_metadata(runtime: NodeRuntime, metadata: MetadataPart, data: Da
             key="remote.log.metadata.topic.retention.ms",
             value=settings.topic_retention_ms,
         )
-    listener = config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name
     client = NetworkMetadataClient(
         config.node_id,
         metadata.cache,
         settings,
         runtime.clock,
         runtime.loop,
-        runtime.connect_to(listener),
+        runtime.tls.connect_for_remote_metadata(runtime.loop, listener),
         listener=listener,
     )
     creation = MetadataTopicCreation(
@@ -100,3 +101,11 @@ def _build_topic_metadata(runtime: NodeRuntime, metadata: MetadataPart, data: Da
         runtime.deadlines,
         settings,
     )
+
+
+def _check_protocol(settings: RemoteMetadataSettings, protocol: str, prefix: str, listener: str) -> None:
+    """Check that the clients' protocol, where given, is that of the listener. Raise ConfigError."""
+    given = settings.security_protocol
+    if given is not None and given.strip().upper() != protocol:
+        key = f"{prefix}remote.log.metadata.common.client.security.protocol"
+        raise ConfigError(key, f"{key} is {given} but listener {listener} has the protocol {protocol}.")

@@ -20,13 +20,17 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import Connect, TcpConnect
 from broker.net.tls_connect import TlsConnect
+from broker.runtime.remote_metadata.settings import client_tls_settings, client_tls_spelling
+from broker.tls.keys import TLS_KEYS
 from broker.tls.principal_rules import DEFAULT_RULES, PrincipalRules, parse_principal_rules
-from broker.tls.settings import TLS_KEYS, SettingsSource, TlsSettings, read_tls_settings
+from broker.tls.settings import SettingsSource, TlsSettings, read_tls_settings
 
 if TYPE_CHECKING:
     from broker.tls.listener import ListenerTls, LoadedTls
 
 SSL: Final = "SSL"
+_REMOTE_METADATA: Final = "remote metadata"
+"""Stands for a listener where the clients of remote metadata have TLS settings of their own."""
 
 _log: Final = EventLog("broker.tls")
 
@@ -62,6 +66,11 @@ class NodeTls:
         for name in sorted(_listener_names(config)):
             if config.listener_protocols.get(name) == SSL:
                 self._load_at_start(name)
+        if (
+            client_tls_settings(_remote_metadata_settings(config))
+            and _remote_metadata_listener(config) in self._listeners
+        ):
+            self._load_at_start(_REMOTE_METADATA)
 
     def _load_at_start(self, name: str) -> None:
         from broker.tls.listener import ListenerTls  # local import: see `_Wanted.load`
@@ -80,6 +89,10 @@ class NodeTls:
             return TcpConnect(loop)
         return TlsConnect(loop, tls, timeout_ms=self._config.ottla_ssl_handshake_timeout_ms)
 
+    def connect_for_remote_metadata(self, loop: asyncio.AbstractEventLoop, listener: str) -> Connect:
+        """Return the function that opens connections of the remote metadata's clients to a listener."""
+        return self.connect(loop, _REMOTE_METADATA if _REMOTE_METADATA in self._listeners else listener)
+
     def on_metadata(self, delta: MetadataDelta, _image: MetadataImage) -> None:
         """Check soon whether changed configs concern TLS."""
         if delta.configs is not None and any(
@@ -95,8 +108,12 @@ class NodeTls:
                 async with asyncio.timeout(interval_s):
                     await self._configs_changed.wait()
             self._configs_changed.clear()
-            for name in self._listeners:
-                await self._reload(name, current())
+            await self.reload(current())
+
+    async def reload(self, config: BrokerConfig) -> None:
+        """Load what has changed, on a thread."""
+        for name in self._listeners:
+            await self._reload(name, config)
 
     async def _reload(self, name: str, config: BrokerConfig) -> None:
         tls = self._listeners[name]
@@ -135,9 +152,21 @@ class NodeTls:
 def _listener_names(config: BrokerConfig) -> set[str]:
     """Return the listeners that this node binds, and those of other nodes that it connects to."""
     bound = {listener.name for listener in (*config.client_listeners, *config.controller_listeners)}
-    remote_metadata = config.remote_log_metadata_manager_listener_name
-    others = {config.inter_broker_listener_name, *config.controller_listener_names}
-    return bound | others | ({remote_metadata} if remote_metadata else set())
+    return bound | {
+        config.inter_broker_listener_name,
+        _remote_metadata_listener(config),
+        *config.controller_listener_names,
+    }
+
+
+def _remote_metadata_listener(config: BrokerConfig) -> str:
+    return config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name
+
+
+def _remote_metadata_settings(config: BrokerConfig) -> dict[str, str]:
+    if not config.remote_log_storage_system_enable:
+        return {}
+    return config.settings_below(config.remote_log_metadata_manager_impl_prefix)
 
 
 def _wanted(config: BrokerConfig, listener: str) -> _Wanted:
@@ -153,6 +182,8 @@ def _wanted(config: BrokerConfig, listener: str) -> _Wanted:
 
 def tls_source(config: BrokerConfig, listener: str) -> SettingsSource:
     """Return the TLS settings of a listener as texts."""
+    if listener == _REMOTE_METADATA:
+        return _remote_metadata_source(config)
     prefix = f"{LISTENER_PREFIX}{listener.lower()}."
 
     def find(name: str) -> str | None:
@@ -161,6 +192,21 @@ def tls_source(config: BrokerConfig, listener: str) -> SettingsSource:
 
     def spelling(name: str) -> str:
         return name if config.layers.find(prefix + name) is None else prefix + name
+
+    return SettingsSource(find, spelling)
+
+
+def _remote_metadata_source(config: BrokerConfig) -> SettingsSource:
+    """Return the settings of the remote metadata's clients; what they lack is that of their listener."""
+    given = _remote_metadata_settings(config)
+    own, below = client_tls_settings(given), tls_source(config, _remote_metadata_listener(config))
+
+    def find(name: str) -> str | None:
+        return own[name] if name in own else below.find(name)
+
+    def spelling(name: str) -> str:
+        prefix = config.remote_log_metadata_manager_impl_prefix
+        return prefix + client_tls_spelling(given, name) if name in own else below.spelling(name)
 
     return SettingsSource(find, spelling)
 

@@ -17,23 +17,6 @@ CLIENT_AUTH: Final[tuple[ClientAuth, ...]] = ("none", "requested", "required")
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 PROTOCOLS: Final = ("TLS", *VERSIONS)
-TLS_KEYS: Final = (
-    "ssl.cipher.suites",
-    "ssl.enabled.protocols",
-    "ssl.endpoint.identification.algorithm",
-    "ssl.key.password",
-    "ssl.keystore.certificate.chain",
-    "ssl.keystore.key",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.keystore.type",
-    "ssl.protocol",
-    "ssl.truststore.certificates",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-    "ssl.truststore.type",
-)
-"""Keys of both sides of a connection."""
 
 _DEFAULTS: Final = {
     "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
@@ -48,16 +31,16 @@ class SettingsSource:
     """Settings as texts by key. `find` returns the value of a key, and `spelling` its name as given."""
 
     def __init__(self, find: Callable[[str], str | None], spelling: Callable[[str], str] = str) -> None:
-        self._find = find
+        self.find = find
         self.spelling = spelling
 
     def get(self, name: str) -> str | None:
         """Return the value; None for one that is unset or empty, which Kafka's files use alike."""
-        return (self._find(name) or "").strip() or None
+        return (self.find(name) or "").strip() or None
 
     def text(self, name: str) -> str:
         """Return the value, or Kafka's default. An empty value is returned as it is."""
-        found = self._find(name)
+        found = self.find(name)
         return _DEFAULTS.get(name, "") if found is None else found.strip()
 
     def items(self, name: str) -> tuple[str, ...]:

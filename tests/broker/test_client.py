@@ -246,8 +246,8 @@ def test_next_bootstrap_server_is_tried(broker: FakeBroker) -> None:
 
 
 def test_unsupported_security_protocol_is_refused(broker: FakeBroker) -> None:
-    config = ClientConfig.parse(broker.address, {"security.protocol": "ssl"})
-    with Client(config) as client, pytest.raises(ClientError, match=r"security\.protocol=SSL is not implemented"):
+    config = ClientConfig.parse(broker.address, {"security.protocol": "sasl_ssl"})
+    with Client(config) as client, pytest.raises(ClientError, match=r"security\.protocol=SASL_SSL is not implemented"):
         client.any()
 
 

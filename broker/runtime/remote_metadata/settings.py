@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.metadata.image.topic_names import REMOTE_LOG_METADATA_TOPIC
+from broker.tls.keys import TLS_KEYS
 
 _COMMON: Final = "remote.log.metadata.common.client."
 _PRODUCER: Final = "remote.log.metadata.producer."
@@ -61,6 +62,8 @@ class RemoteMetadataSettings:
     prune_interval_ms: int
     prune_min_records: int
     """Number of records from which a partition of the topic is pruned; 0 disables pruning."""
+    security_protocol: str | None
+    """The protocol of the listener, if it is given."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -71,6 +74,8 @@ class RemoteMetadataSettings:
 def parse_remote_metadata_settings(given: Mapping[str, str], prefix: str = DEFAULT_PREFIX) -> RemoteMetadataSettings:
     """Parse values by key, without the prefix. Raises ValueError with one sentence that names the key."""
     reader = _Reader(given, prefix)
+    for name in TLS_KEYS:  # read by `client_tls_settings`
+        reader.text(_client(name, _PRODUCER, _CONSUMER))
     number = reader.number
     settings = RemoteMetadataSettings(
         topic_num_partitions=number(["remote.log.metadata.topic.num.partitions"], 50, 1),
@@ -93,11 +98,27 @@ def parse_remote_metadata_settings(given: Mapping[str, str], prefix: str = DEFAU
         snapshot_interval_ms=number(["ottla.snapshot.interval.ms"], 60_000, 1),
         prune_interval_ms=number(["ottla.prune.interval.ms"], 30_000, 1),
         prune_min_records=number(["ottla.prune.min.records"], 20_000, 0),
+        security_protocol=reader.text(_client("security.protocol", _PRODUCER, _CONSUMER)),
         warnings=reader.warnings(),
     )
     if settings.retry_backoff_max_ms < settings.retry_backoff_ms:
         raise ValueError(f"{prefix}{_COMMON}retry.backoff.max.ms must not be below retry.backoff.ms.")
     return settings
+
+
+def client_tls_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the `ssl.*` settings of the clients, by key without prefix, from values by key.
+
+    They take precedence over those of the listener that the broker connects to.
+    """
+    reader = _Reader(given, "")
+    found = {name: reader.text(_client(name, _PRODUCER, _CONSUMER)) for name in TLS_KEYS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def client_tls_spelling(given: Mapping[str, str], name: str) -> str:
+    """Return the key under which an `ssl.*` setting of the clients is given."""
+    return next((key for key in _client(name, _PRODUCER, _CONSUMER) if key in given), name)
 
 
 def _client(name: str, *prefixes: str) -> list[str]:
@@ -111,6 +132,11 @@ class _Reader:
         self._prefix = prefix
         self._known: set[str] = set()
         self._hidden: dict[str, str] = {}  # keys of a value that another key decides
+
+    def text(self, keys: list[str]) -> str | None:
+        """Return the value of the first of `keys` that is given."""
+        self._known.update(keys)
+        return next((self._given[key] for key in keys if key in self._given), None)
 
     def number(self, keys: list[str], default: int, least: int) -> int:
         """Return the value of the first of `keys` that is given."""

@@ -148,7 +148,10 @@ def test_unusable_location_is_reported_before_spark_starts(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("security.protocol=SASL_SSL", "security.protocol=SASL_SSL is not implemented in this version; use PLAINTEXT."),
+        (
+            "security.protocol=SASL_SSL",
+            "security.protocol=SASL_SSL is not implemented in this version; use PLAINTEXT or SSL.",
+        ),
         ("request.timeout.ms=soon", "request.timeout.ms=soon is not a positive number."),
         ("fetch.max.wait.ms=0", "kafka.fetch.max.wait.ms must be a positive number, not '0'."),
     ],
@@ -157,12 +160,12 @@ def test_invalid_client_properties_are_reported(
     line: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"
-    file.write_text(f"{line}\nacks=all\nclient.id=job\nssl.key.password=sesame\n")
+    file.write_text(f"{line}\nacks=all\nclient.id=job\nsasl.jaas.config=sesame\n")
     given = ["--bootstrap-server", "127.0.0.1:1", "--out", str(tmp_path), "--client-config", str(file)]
     assert run(given) == 1
     errors = capsys.readouterr().err.splitlines()
     assert errors == [
-        f"Warning: {file}: these properties have no effect: acks, ssl.key.password.",
+        f"Warning: {file}: these properties have no effect: acks, sasl.jaas.config.",
         f"Error: {sentence}",
     ]
 
