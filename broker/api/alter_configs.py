@@ -33,7 +33,7 @@ class AlterConfigsHandler:
         passed, outcomes = _split(request)
         for asked in list(passed):
             try:
-                self._check(asked)
+                await self._check(asked)
             except KafkaError as error:
                 passed.remove(asked)
                 outcomes.append(refusal(_resource(asked), error))
@@ -43,13 +43,13 @@ class AlterConfigsHandler:
         response.responses[:0] = _results(outcomes)
         return response
 
-    def _check(self, asked: AlterConfigsResource) -> None:
+    async def _check(self, asked: AlterConfigsResource) -> None:
         resource = _resource(asked)
         if resource.type == ResourceType.BROKER:
             stored = self._metadata.image.configs
             values = _values(asked)
             dropped = dict.fromkeys(key for key in stored.of(*resource) if key not in values)
-            self._own.check(resource, {**dropped, **values}, stored)
+            await self._own.check(resource, {**dropped, **values}, stored)
 
 
 class StoreConfigsHandler:

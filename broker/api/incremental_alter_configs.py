@@ -58,7 +58,7 @@ class IncrementalAlterConfigsHandler:
                     self._loggers.alter(operations, validate_only=request.validate_only)
                     outcomes.append(AlterOutcome(resource, ErrorCode.NONE, None))
                 else:
-                    self._check(resource, operations)
+                    await self._check(resource, operations)
                     passed.append(asked)
             except KafkaError as error:
                 outcomes.append(refusal(resource, error))
@@ -68,9 +68,9 @@ class IncrementalAlterConfigsHandler:
         response.responses[:0] = _results(outcomes)
         return response
 
-    def _check(self, resource: ConfigResource, operations: list[ConfigOperation]) -> None:
+    async def _check(self, resource: ConfigResource, operations: list[ConfigOperation]) -> None:
         if resource.type == ResourceType.BROKER:
-            self._own.check(resource, self._broker_changes(resource, operations), self._metadata.image.configs)
+            await self._own.check(resource, self._broker_changes(resource, operations), self._metadata.image.configs)
 
     def _broker_changes(self, resource: ConfigResource, operations: list[ConfigOperation]) -> dict[str, str | None]:
         """Return the values that operations on a broker's configs result in, to be checked before the controller."""

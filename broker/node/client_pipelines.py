@@ -71,6 +71,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         metadata_topic=metadata.topic,
         snapshots=metadata.snapshots,
         kraft_upgrade=KraftUpgrade(quorum),
+        tls=runtime.tls,
         quorum=quorum,
         remote_reads=None if remote is None else remote.reads,
         remote_offsets=None if remote is None else remote.offsets,

@@ -110,6 +110,13 @@ class NodeTls:
             self._configs_changed.clear()
             await self.reload(current())
 
+    async def check(self, proposed: BrokerConfig) -> None:
+        """Load the listeners' contexts from another configuration, without using them. Raise ConfigError."""
+        for name, tls in self._listeners.items():
+            wanted = _wanted(proposed, name)
+            if wanted.settings != tls.loaded.settings:
+                await asyncio.to_thread(wanted.load)
+
     async def reload(self, config: BrokerConfig) -> None:
         """Load what has changed, on a thread."""
         for name in self._listeners:

@@ -5,7 +5,7 @@ itself checks the values (Kafka's ConfigAdminManager).
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.cross_checks import check_local_retention
@@ -15,6 +15,7 @@ from broker.metadata.controller.configs import AlterOutcome
 from broker.metadata.image.config_image import CLUSTER_DEFAULT, ConfigResource, ConfigsImage, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 
+_TLS: Final = ".ssl."
 _ALTERABLE: Final = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 
 
@@ -32,12 +33,21 @@ def check_resource(resource: ConfigResource, keys: list[str], *, occurrences: in
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a config key is named more than once")
 
 
+class TlsCheck(Protocol):
+    """Tries the TLS settings of a configuration."""
+
+    async def check(self, proposed: BrokerConfig) -> None:
+        """Load key stores and trust stores without using them. Raise ConfigError."""
+        ...
+
+
 class BrokerConfigCheck:
     """Checks changes of broker configs. `config` returns the current configuration with its dynamic layers."""
 
-    def __init__(self, node_id: int, config: Callable[[], BrokerConfig]) -> None:
+    def __init__(self, node_id: int, config: Callable[[], BrokerConfig], tls: TlsCheck | None = None) -> None:
         self._node_id = node_id
         self._config = config
+        self._tls = tls
 
     def check_name(self, name: str) -> None:
         """Raise KafkaError INVALID_REQUEST unless the resource is this broker."""
@@ -46,7 +56,7 @@ class BrokerConfigCheck:
                 ErrorCode.INVALID_REQUEST, f"broker {self._node_id} can alter its own configs only, not '{name}'"
             )
 
-    def check(self, resource: ConfigResource, changed: Mapping[str, str | None], stored: ConfigsImage) -> None:
+    async def check(self, resource: ConfigResource, changed: Mapping[str, str | None], stored: ConfigsImage) -> None:
         """Check the configuration that results from a change; None removes a key. Raises KafkaError."""
         per_broker = resource.name != CLUSTER_DEFAULT
         if per_broker:
@@ -62,5 +72,7 @@ class BrokerConfigCheck:
             check_thread_counts(present, proposed)
             if any("retention" in key for key in changed):
                 check_local_retention(proposed)
+            if self._tls is not None and any(_TLS in key for key in changed):
+                await self._tls.check(proposed)
         except ConfigError as error:  # Kafka's code for brokers; a topic's invalid value is INVALID_CONFIG
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.sentence) from None

@@ -62,7 +62,7 @@ from broker.api.produce import ProduceHandler
 from broker.api.push_telemetry import PushTelemetryHandler
 from broker.api.read_share_group_state import ReadShareGroupStateHandler
 from broker.api.read_share_group_state_summary import ReadShareGroupStateSummaryHandler
-from broker.api.serving.config_changes import BrokerConfigCheck
+from broker.api.serving.config_changes import BrokerConfigCheck, TlsCheck
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.controller_routes import forwarded_routes
 from broker.api.serving.creation_wait import CreatedPartitionsWait, CreationWaitHandler
@@ -154,6 +154,7 @@ class BrokerServices:
     remote_reads: "RemoteReads | None" = None
     remote_offsets: RemoteLookups | None = None
     authorizer: Authorizer | None = None
+    tls: TlsCheck | None = None
 
     def image(self) -> MetadataImage:
         """Return the latest published image."""
@@ -424,7 +425,7 @@ def _admin_routes(s: BrokerServices) -> tuple[Route, ...]:
 
 def _broker_steps(s: BrokerServices) -> Mapping[ApiKey, BrokerStep]:
     """Return the parts of forwarded APIs that the receiving broker does itself, by key."""
-    own = BrokerConfigCheck(s.node_id, s.config)
+    own = BrokerConfigCheck(s.node_id, s.config, s.tls)
     return {
         ApiKey.CREATE_TOPICS: lambda rest: CreationWaitHandler(rest, s.created_partitions),
         ApiKey.CREATE_PARTITIONS: lambda rest: CreationWaitHandler(rest, s.created_partitions),

@@ -120,6 +120,8 @@ async def test_changed_files_and_configs_are_loaded_and_unusable_ones_are_not(
         await tls.reload(static)
     assert inside.loaded is second
 
+    with pytest.raises(ConfigError, match=r"^listener\.name\.inside\.ssl\.keystore\.location cannot be read"):
+        await tls.check(dynamic(static, ssl_keystore_location=str(tmp_path / "missing")))
     present = dynamic(static, ssl_keystore_location=str(FIRST.write_pem(tmp_path / "other.pem")))
     await tls.reload(present)
     third = inside.loaded
