@@ -7,6 +7,7 @@ from broker.api.serving.context import RequestContext
 from broker.runtime.coordinators.topic_patterns import compiled_pattern
 from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
 from broker.transactions.listing import STATE_NAMES, TransactionFilter, unknown_states
+from broker.transactions.state import Transaction
 from protocol.errors import KafkaError
 from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
@@ -17,7 +18,7 @@ class ListTransactionsHandler:
     def __init__(self, transactions: TransactionCoordinator) -> None:
         self._transactions = transactions
 
-    def __call__(self, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+    async def __call__(self, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
         unknown = unknown_states(request.state_filters)
         try:
             pattern = request.transactional_id_pattern
@@ -27,11 +28,11 @@ class ListTransactionsHandler:
                 request.duration_filter,
                 compiled_pattern(pattern) if pattern else None,
             )
-            found = self._transactions.list(wanted)
+            found = await self._transactions.list(wanted, _listed)
         except KafkaError as error:
             return ListTransactionsResponse(error_code=error.code)
-        states = [
-            TransactionState(each.transactional_id, each.transaction.producer_id, STATE_NAMES[each.transaction.state])
-            for each in found
-        ]
-        return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states)
+        return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
+
+
+def _listed(transactional_id: str, transaction: Transaction) -> TransactionState:
+    return TransactionState(transactional_id, transaction.producer_id, STATE_NAMES[transaction.state])

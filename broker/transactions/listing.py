@@ -1,8 +1,8 @@
 """The selection of transactional ids (ListTransactions; KIP-664, KIP-994, KIP-1152)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from broker.transactions.state import NOT_STARTED_MS, Transaction, TransactionState
 
@@ -18,18 +18,16 @@ STATE_NAMES: Final = {
 _NEVER_STORED: Final = frozenset(("Dead", "PrepareEpochFence"))
 ANY_DURATION: Final = -1
 
+V = TypeVar("V")
+
+Slice: TypeAlias = Sequence[tuple[str, Transaction]]
+"""Transactional ids whose visit takes about a millisecond."""
+
 
 class Pattern(Protocol):
     """A compiled regular expression."""
 
     def fullmatch(self, text: str) -> object: ...
-
-
-class ListedTransaction(NamedTuple):
-    """A transactional id in a list."""
-
-    transactional_id: str
-    transaction: Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +39,17 @@ class TransactionFilter:
     minimum_duration_ms: int = ANY_DURATION
     pattern: Pattern | None = None
 
-    def select(self, transactions: Iterable[tuple[str, Transaction]], now_ms: int) -> Iterator[ListedTransaction]:
-        """Yield the matching transactional ids."""
-        for transactional_id, transaction in transactions:
-            if self._matches(transactional_id, transaction, now_ms):
-                yield ListedTransaction(transactional_id, transaction)
+    def select(
+        self, slices: Iterable[Slice], now_ms: int, view: Callable[[str, Transaction], V]
+    ) -> Generator[None, None, list[V]]:
+        """Return the views of the matching transactional ids, each once, and yield after each slice."""
+        found: dict[str, V] = {}
+        for transactions in slices:
+            for transactional_id, transaction in transactions:
+                if self._matches(transactional_id, transaction, now_ms):
+                    found[transactional_id] = view(transactional_id, transaction)
+            yield
+        return list(found.values())
 
     def _matches(self, transactional_id: str, transaction: Transaction, now_ms: int) -> bool:
         if self.states and STATE_NAMES[transaction.state] not in self.states:

@@ -31,10 +31,12 @@ from broker.transactions.state import (
     TransactionPartition,
     TransactionState,
 )
+from broker.transactions.table import TransactionTable
 from protocol.errors import ErrorCode, KafkaError
 
 _AGAIN_MS = 500
 """Pause before the next look whether a decision is committed."""
+_REMOVAL_SLICE = "remove expired slice"
 
 
 class MarkersDue(NamedTuple):
@@ -48,7 +50,12 @@ class AbortTimedOutDue(NamedTuple):
 
 
 class RemoveExpiredDue(NamedTuple):
-    """The periodic removal of transactional ids that were not used for long."""
+    """The periodic removal of transactional ids that were not used for long: its slice before `position`.
+
+    None begins at the end of the table.
+    """
+
+    position: int | None = None
 
 
 TransactionCause: TypeAlias = MarkersDue | AbortTimedOutDue | RemoveExpiredDue
@@ -97,14 +104,16 @@ class TransactionShard:
         self._markers = markers
         self._version = version
         self._queue: TimerQueue[TransactionCause] = TimerQueue(clock.monotonic_ms)
-        self._transactions: dict[str, Transaction] = {}
+        self._transactions = TransactionTable()
         self._ongoing: dict[str, None] = {}
+        self._prepared: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._transactions)
 
-    def __iter__(self) -> Iterator[tuple[str, Transaction]]:
-        return iter(self._transactions.items())
+    def slices(self) -> Iterator[list[tuple[str, Transaction]]]:
+        """Yield all transactional ids in slices of about a millisecond; the shard may change in between."""
+        return self._transactions.slices()
 
     def get(self, transactional_id: str) -> Transaction | None:
         """Return the state of a transactional id."""
@@ -126,14 +135,17 @@ class TransactionShard:
     def replay(self, event: TransactionEvent, offset: int, producer_id: int) -> None:
         match event:
             case TransactionWritten(transactional_id, transaction):
-                self._transactions[transactional_id] = transaction
+                self._transactions.put(transactional_id, transaction)
+                self._ongoing.pop(transactional_id, None)
+                self._prepared.pop(transactional_id, None)
                 if transaction.state is TransactionState.ONGOING:
                     self._ongoing[transactional_id] = None
-                else:
-                    self._ongoing.pop(transactional_id, None)
+                elif transaction.state.is_prepared:
+                    self._prepared[transactional_id] = None
             case TransactionRemoved(transactional_id):
-                self._transactions.pop(transactional_id, None)
+                self._transactions.remove(transactional_id)
                 self._ongoing.pop(transactional_id, None)
+                self._prepared.pop(transactional_id, None)
             case _:
                 assert_never(event)
 
@@ -147,9 +159,8 @@ class TransactionShard:
         """
         self._schedule_abortion()
         self._schedule_removal()
-        for transactional_id, transaction in self._transactions.items():
-            if transaction.state.is_prepared:
-                self._queue.schedule(_markers_key(transactional_id), 0, MarkersDue(transactional_id))
+        for transactional_id in self._prepared:
+            self._queue.schedule(_markers_key(transactional_id), 0, MarkersDue(transactional_id))
 
     def on_unloaded(self) -> None:
         self._queue.clear()
@@ -162,9 +173,11 @@ class TransactionShard:
             case AbortTimedOutDue():
                 self._schedule_abortion()
                 return self._abort_timed_out()
-            case RemoveExpiredDue():
-                self._schedule_removal()
-                return self._remove_expired()
+            case RemoveExpiredDue(position):
+                if position is None:
+                    self._schedule_removal()
+                    position = len(self._transactions)
+                return self._remove_expired(position)
             case _:
                 assert_never(cause)
 
@@ -271,8 +284,8 @@ class TransactionShard:
         now_ms, version = self._clock.now_ms(), self._version()
         aborted: dict[str, Transaction] = {}
         for transactional_id in self._ongoing:
-            transaction = self._transactions[transactional_id]
-            if transaction.has_timed_out(now_ms):
+            transaction = self._transactions.get(transactional_id)
+            if transaction is not None and transaction.has_timed_out(now_ms):
                 # The producer is gone, so the next session replaces an exhausted id.
                 aborted[transactional_id] = fenced_and_aborted(transaction, NO_PRODUCER_ID, 0, now_ms)
         records = tuple(transaction_written(each, after, version.value_version) for each, after in aborted.items())
@@ -284,17 +297,27 @@ class TransactionShard:
 
         return CoordinatorResult(None, records, atomic=False, on_outcome=on_outcome)
 
-    def _remove_expired(self) -> Outcome:
-        """Remove transactional ids that had no transaction for `transactional.id.expiration.ms`."""
+    def _remove_expired(self, position: int) -> Outcome:
+        """Remove transactional ids that had no transaction for `transactional.id.expiration.ms`.
+
+        The next slice follows the commit of this one. If the write fails, the next period begins anew.
+        """
         oldest_ms = self._clock.now_ms() - self._config.transactional_id_expiration_ms
-        expired = [
-            transactional_id
-            for transactional_id, each in self._transactions.items()
+        transactions, following = self._transactions.slice_before(position)
+        expired = tuple(
+            transaction_removed(transactional_id)
+            for transactional_id, each in transactions
             if each.last_update_ms <= oldest_ms
             and each.state is not TransactionState.ONGOING
             and not each.state.is_prepared
-        ]
-        return CoordinatorResult(None, tuple(map(transaction_removed, expired)), atomic=False)
+        )
+
+        def go_on(error: ErrorCode) -> Outcome:
+            if error is ErrorCode.NONE:
+                self._queue.schedule(_REMOVAL_SLICE, 0, RemoveExpiredDue(following))
+            return CoordinatorResult(None)
+
+        return CoordinatorResult(None, expired, atomic=False, on_outcome=go_on if following else None)
 
 
 def _markers_key(transactional_id: str) -> str:

@@ -7,6 +7,7 @@ new producer id runs again with one. Holds no rules about transactions.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Protocol, TypeVar
 
 from broker.coordination.errors import response_error
@@ -20,10 +21,11 @@ from broker.runtime.coordinators.led_shards import follow_leadership, load_hoste
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.transaction_markers import TransactionMarkers
 from broker.runtime.loop.runtime import Runtime
+from broker.runtime.loop.sliced_work import SlicedWork
 from broker.runtime.partitions.partition import Partition
 from broker.transactions.end import EndRequest
 from broker.transactions.init_producer import InitRequest, ProducerIdNeeded
-from broker.transactions.listing import ListedTransaction, TransactionFilter
+from broker.transactions.listing import TransactionFilter
 from broker.transactions.markers import PendingMarkers
 from broker.transactions.shard import TransactionShard
 from broker.transactions.state import NO_PRODUCER_ID, ProducerIdAndEpoch, Transaction, TransactionPartition
@@ -115,11 +117,16 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return found
 
-    def list(self, wanted: TransactionFilter) -> list[ListedTransaction]:
-        """Return the matching transactional ids of all partitions led here. Raises COORDINATOR_LOAD_IN_PROGRESS."""
+    async def list(self, wanted: TransactionFilter, view: Callable[[str, Transaction], R]) -> list[R]:
+        """Return views of the matching transactional ids of all partitions led here, in slices.
+
+        Raises COORDINATOR_LOAD_IN_PROGRESS.
+        """
         self._shards.partitions_in_service()
         now_ms = self._runtime.clock.now_ms()
-        return [each for shard in self._shards.shards() for each in wanted.select(shard, now_ms)]
+        slices = chain.from_iterable(shard.slices() for shard in list(self._shards.shards()))
+        steps = wanted.select(slices, now_ms, view)
+        return await SlicedWork(steps, self._runtime.loop, self._runtime.clock, pauses=False).done
 
     # Lifecycle.
 

@@ -1,7 +1,9 @@
 """Filters of ListTransactions."""
 
 import re
+from collections.abc import Iterator
 
+from broker.metadata.image.slices import finish
 from broker.transactions.listing import TransactionFilter, unknown_states
 from broker.transactions.state import Transaction, TransactionState
 
@@ -17,7 +19,7 @@ TRANSACTIONS = [
 
 
 def select(wanted: TransactionFilter) -> list[str]:
-    return [each.transactional_id for each in wanted.select(TRANSACTIONS, 100)]
+    return finish(wanted.select([TRANSACTIONS], 100, lambda transactional_id, _: transactional_id))
 
 
 def test_filter_without_conditions_selects_everything() -> None:
@@ -34,3 +36,18 @@ def test_states_producers_durations_and_patterns_select() -> None:
 
 def test_unknown_states_are_named() -> None:
     assert unknown_states(["Ongoing", "Dead", "Sleeping"]) == ["Sleeping"]
+
+
+def test_each_slice_is_a_step_and_an_id_that_comes_up_twice_is_listed_once() -> None:
+    seen: list[int] = []
+
+    def slices() -> Iterator[list[tuple[str, Transaction]]]:
+        for index in range(3):
+            seen.append(index)
+            yield TRANSACTIONS
+
+    steps = TransactionFilter().select(slices(), 100, lambda transactional_id, _: transactional_id)
+    for step in range(3):
+        next(steps)
+        assert seen == list(range(step + 1))
+    assert finish(steps) == ["a", "b"]

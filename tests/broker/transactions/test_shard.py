@@ -7,14 +7,16 @@ import pytest
 from broker.coordination.shard import CoordinatorResult
 from broker.transactions.config import TransactionConfig
 from broker.transactions.init_producer import InitRequest
-from broker.transactions.records import FLEXIBLE_VALUE, PLAIN_VALUE, transaction_written
+from broker.transactions.records import FLEXIBLE_VALUE, PLAIN_VALUE, TransactionWritten, transaction_written
 from broker.transactions.state import (
     EXHAUSTED_EPOCH,
     LAST_EPOCH,
     TWO_PHASE_TIMEOUT_MS,
     ProducerIdAndEpoch,
+    Transaction,
     TransactionState,
 )
+from broker.transactions.table import IDS_PER_SLICE
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.transactions.transaction_shard_harness import FIRST, ID, SECOND, TransactionShardHarness
 
@@ -378,6 +380,36 @@ class TestTimeouts:
         harness.advance(3_600_000)
         assert len(harness.shard) == 0
         assert harness.begin_session(following) == (1_001, 0)
+
+    def test_large_table_is_examined_in_slices(self) -> None:
+        """Count the ids of each step: a slice reads and removes a limited number of ids, whatever the table's size."""
+        harness = TransactionShardHarness(2, TransactionConfig(transactional_id_expiration_ms=1_800_000))
+        unused = Transaction(producer_id=1, producer_epoch=0, timeout_ms=1, last_update_ms=harness.clock.now_ms())
+        for index in range(10 * IDS_PER_SLICE):
+            harness.shard.replay(TransactionWritten(str(index), unused), index, -1)
+        harness.holds_commits = True
+        harness.advance(3_600_000)
+        assert len(harness.log) == IDS_PER_SLICE, "the next slice waits for the commit of the first"
+        harness.holds_commits = False
+        for step in range(1, 10):
+            harness.shard.replay(TransactionWritten(f"new {step}", unused), step, -1)
+            harness.settle()
+            harness.run_timers()
+            assert len(harness.log) == (step + 1) * IDS_PER_SLICE
+        assert len(harness.shard) == 9, "ids that came during the walk"
+
+    def test_removal_ends_where_a_write_fails_and_begins_anew_in_the_next_period(self) -> None:
+        harness = TransactionShardHarness(2, TransactionConfig(transactional_id_expiration_ms=1_800_000))
+        unused = Transaction(producer_id=1, producer_epoch=0, timeout_ms=1, last_update_ms=harness.clock.now_ms())
+        for index in range(2 * IDS_PER_SLICE):
+            harness.shard.replay(TransactionWritten(str(index), unused), index, -1)
+        harness.holds_commits = True
+        harness.advance(3_600_000)
+        harness.settle(ErrorCode.REQUEST_TIMED_OUT)
+        harness.run_timers()
+        assert len(harness.shard) == IDS_PER_SLICE
+        harness.advance(3_600_000)
+        assert len(harness.shard) == 0
 
     def test_ids_with_a_transaction_are_not_removed(self) -> None:
         config = TransactionConfig(transactional_id_expiration_ms=1)

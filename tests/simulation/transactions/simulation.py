@@ -197,7 +197,8 @@ class TransactionSimulator(Simulator):
     def _undecided(self) -> list[str]:
         return [
             transactional_id
-            for transactional_id, each in self._coordinator.leader.shard
+            for transactions in self._coordinator.leader.shard.slices()
+            for transactional_id, each in transactions
             if each.state is TransactionState.ONGOING or each.state.is_prepared
         ]
 
