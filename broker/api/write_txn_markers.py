@@ -46,7 +46,12 @@ class WriteTxnMarkersHandler:
         self._timeout_ms = timeout_ms
 
     async def __call__(self, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
-        """Append all markers, then wait until the in-sync replicas have them.
+        return await self.write(request, context.effects_applied)
+
+    async def write(
+        self, request: WriteTxnMarkersRequest, on_applied: Callable[[], None] = lambda: None
+    ) -> WriteTxnMarkersResponse:
+        """Append all markers, then wait until the in-sync replicas have them. `on_applied` is called in between.
 
         A coordinator sends all markers that it owes a broker in one request, so the loop runs other work in between.
         """
@@ -55,7 +60,7 @@ class WriteTxnMarkersHandler:
         for marker in request.markers:
             response.markers.append(appends.append(marker))
             await slices.pause()
-        context.effects_applied()
+        on_applied()
         if appends.waiting:
             await self._acknowledged(appends.waiting)
         for entry, ended in appends.ended:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from broker.api.write_txn_markers import WriteTxnMarkersHandler
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.sessions import FetchSessions
 from broker.groups.config import GroupConfig
@@ -13,7 +14,7 @@ from broker.groups.replay import GROUP_FOLD
 from broker.groups.shard import GroupShard
 from broker.logs import EventLog
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.net.peer import NetworkClient, PeerSettings
+from broker.net.peer import NetworkClient, PeerSettings, SocketAddress
 from broker.node.consumer_groups import consumer_group_environment, serves_consumer_groups
 from broker.node.coordinator_snapshots import build_coordinator_snapshots
 from broker.node.metadata import MetadataPart
@@ -31,6 +32,7 @@ from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.coordinators.hosted_shard import WriteLimits
+from broker.runtime.coordinators.loopback import LoopbackPeers
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
@@ -59,6 +61,8 @@ from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from broker.runtime.replication.fetch_transport import NetworkFetchTransport
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from broker.runtime.replication.throttles import ReplicationThrottles
+from protocol.messages import Message
+from protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from protocol.records.compression import Codec
 from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
@@ -96,7 +100,7 @@ class DataPart:
     share_states: ShareCoordinator
     snapshot_maker: SnapshotMaker | None
     shares: SharePart
-    marker_connections: NetworkClient
+    markers: LoopbackPeers
     verifier: TransactionVerifier
     verifier_connections: NetworkClient
     alter_partition_manager: AlterPartitionManager
@@ -105,7 +109,7 @@ class DataPart:
 
     def close_replication(self) -> None:
         """Stop fetching, changing in-sync replicas, asking coordinators, and sending markers."""
-        self.marker_connections.close()
+        self.markers.close()
         self.shares.connections.close()
         self.share_groups.close()
         self.verifier_connections.close()
@@ -202,19 +206,19 @@ def build_data(
     brokers = MetadataBrokerView(static.node_id, cache, lag_time_max_ms=static.replica_lag_time_max_ms)
     roles = HostedRoles(static.node_id, fetchers, alter_partition_manager, cache)
     partitions = Partitions(cache, runtime.clock, brokers, StoredLogOperations(store, flusher, loop), roles)
-    replica_assignments = ReplicaAssignments(static.node_id, partitions, store, config.log_config)
     isr_shrinking = IsrShrinking(roles.isr_updaters, loop, deadlines, lag_time_max_ms=static.replica_lag_time_max_ms)
     isr_shrinking.start()
     failures.listen(partitions.on_directory_failed)
     settings = partial(_current_task_settings, config)
     tasks = LogTasks(partitions, log_dirs, cleaner, removals, flusher, runtime.io, runtime.clock, settings)
-    verifier_connections, marker_connections, share_connections = (_connections(runtime, static) for _ in range(3))
+    verifier_connections, share_connections = _connections(runtime, static), _connections(runtime, static)
     verifier = _build_verifier(runtime, config, cache, verifier_connections)
     snapshots = build_coordinator_snapshots(runtime, snapshot_io, static, partitions)
     groups, share_groups = _build_groups(runtime, metadata, partitions, verifier, snapshots.store)
     producer_ids = ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker, static.node_id))
+    markers = _build_marker_peers(runtime, metadata, partitions, groups)
     transactions = build_transactions(
-        runtime, static, partitions, lambda: cache.image, marker_connections, producer_ids, snapshots.store
+        runtime, static, partitions, lambda: cache.image, markers, producer_ids, snapshots.store
     )
     share_states = build_share_coordinator(runtime, static, partitions, lambda: cache.image, snapshots.store)
     for coordinator in (groups, transactions, share_states):
@@ -225,7 +229,7 @@ def build_data(
         throttles,
         fetchers,
         partitions,
-        replica_assignments,
+        ReplicaAssignments(static.node_id, partitions, store, config.log_config),
         tasks,
         groups,
         share_groups,
@@ -234,7 +238,7 @@ def build_data(
         share_states,
         snapshots.maker,
         build_shares(runtime, static, lambda: cache.image, share_connections),
-        marker_connections,
+        markers,
         verifier,
         verifier_connections,
         alter_partition_manager,
@@ -343,6 +347,25 @@ def _build_groups(
         StreamsGroupCoordinator(shards, partition_count, lambda: serves_streams_groups(config, metadata.image)),
     )
     return groups, share_groups
+
+
+def _build_marker_peers(
+    runtime: NodeRuntime, part: MetadataPart, partitions: Partitions, groups: GroupCoordinator
+) -> LoopbackPeers:
+    """Return the connections for transaction markers, which this node's own partitions get without one."""
+    config = part.config.current
+    handler = WriteTxnMarkersHandler(partitions, groups, runtime, lambda: part.config.current.request_timeout_ms)
+
+    def is_own(address: SocketAddress) -> bool:
+        broker = part.cache.image.brokers.get(config.node_id)
+        endpoint = None if broker is None else broker.endpoints.get(config.inter_broker_listener_name)
+        return endpoint is not None and (endpoint.host, endpoint.port) == (address.host, address.port)
+
+    async def write(request: Message) -> Message:
+        assert isinstance(request, WriteTxnMarkersRequest)
+        return await handler.write(request)
+
+    return LoopbackPeers(runtime.loop, _connections(runtime, config), is_own, write)
 
 
 def _build_share_states(runtime: NodeRuntime, part: MetadataPart) -> ShareStateClient:

@@ -1,6 +1,6 @@
 """Driver of transaction markers: sends the markers of decided transactions to the leaders of their partitions (KIP-98).
 
-A node sends markers to itself over the network like to any other node, as Kafka does.
+Markers for partitions of this node itself take the short way of `loopback.py`; Kafka sends them over the network.
 """
 
 from collections.abc import Callable, Iterable
