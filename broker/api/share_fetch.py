@@ -12,7 +12,14 @@ from broker.api.serving.share_member import RENEWAL_FROM, ShareLeaderHints, ackn
 from broker.fetch.share.rounds import SharedRecords, ShareFetchOptions, fetch_errors
 from broker.fetch.share.service import Results, ShareFetchService
 from broker.share.records import AcquireMode
-from broker.share.sessions import FINAL_EPOCH, ShareFetchSession, ShareMember, ShareSession, TopicPartitionId
+from broker.share.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    ShareFetchSession,
+    ShareMember,
+    ShareSession,
+    TopicPartitionId,
+)
 from protocol.errors import ErrorCode
 from protocol.messages.share_fetch import (
     AcquiredRecords,
@@ -65,7 +72,9 @@ class ShareFetchHandler:
             await self._shares.close(session)
             return self._response(context, session, results, {})
         rounds = await self._shares.fetch(session, self._options(request), context.when_input_ended)
-        response = self._response(context, session, results, rounds.results)
+        is_full = request.share_session_epoch == INITIAL_EPOCH and rounds.options.max_records > 0
+        fetched = {**dict.fromkeys(session.partitions, _NOTHING), **rounds.results} if is_full else rounds.results
+        response = self._response(context, session, results, fetched)
         self._charge(context, response, rounds.size_bytes)
         return response
 
@@ -95,7 +104,7 @@ class ShareFetchHandler:
         acknowledged: Results,
         fetched: Mapping[TopicPartitionId, SharedRecords],
     ) -> ShareFetchResponse:
-        """List the partitions with acknowledgements, records or errors."""
+        """List the partitions with acknowledgements, and those in `fetched`: all of a new session, as in Kafka."""
         leaders = ShareLeaderHints(self._shares.partitions.image, context.listener)
         entries = [
             (key[0], _entry(key, leaders, acknowledged.get(key, ErrorCode.NONE), fetched.get(key, _NOTHING)))

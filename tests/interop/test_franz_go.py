@@ -29,11 +29,6 @@ SKIPPED = {
     "TestIssueProduceBrokerTooOldFailsRecords": "for brokers that refuse Produce v2; Kafka 4.2 advertises v0 too",
     "TestSCRAMAuth": "SASL is not implemented",
     "TestSCRAMAuthBadCredentials": "SASL is not implemented",
-    "TestConsumeRegexShareSkipsInternal": "share groups are not implemented",
-    "TestShareGroup": "share groups are not implemented",
-    "TestShareGroupAckOnClose": "share groups are not implemented",
-    "TestShareGroupETL": "share groups are not implemented",
-    "TestShareGroupOffsetsAdmin": "share groups are not implemented",
 }
 """Tests that skip themselves, with reasons."""
 

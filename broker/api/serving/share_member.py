@@ -29,28 +29,29 @@ T = TypeVar("T")
 def acknowledgements_of(
     partitions: Iterable[tuple[TopicPartitionId, Sequence[B]]], *, may_renew: bool
 ) -> Acknowledgements:
-    """Return what a request acknowledges; INVALID_REQUEST for partitions with malformed batches."""
-    return {
-        key: parsed if (parsed := _parsed(batches, may_renew=may_renew)) is not None else ErrorCode.INVALID_REQUEST
-        for key, batches in partitions
-        if batches
-    }
+    """Return what a request acknowledges, or the error of a partition with malformed batches."""
+    return {key: _parsed(batches, may_renew=may_renew) for key, batches in partitions if batches}
 
 
-def _parsed(batches: Sequence[B], *, may_renew: bool) -> list[AcknowledgementBatch] | None:
-    """Return batches in order that do not overlap and have one type, or one for each offset; None otherwise."""
+def _parsed(batches: Sequence[B], *, may_renew: bool) -> list[AcknowledgementBatch] | ErrorCode:
+    """Return batches in order that do not overlap and have one type, or one for each offset.
+
+    As in Kafka, an offset that ends a batch and begins the next one is INVALID_RECORD_STATE, since the first batch has
+    acknowledged its record. Everything else is INVALID_REQUEST.
+    """
     highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
     parsed: list[AcknowledgementBatch] = []
-    end = -1
+    end, is_repeated = -1, False
     for batch in batches:
         types = batch.acknowledge_types
-        is_ordered = end < batch.first_offset <= batch.last_offset
+        is_ordered = max(end, 0) <= batch.first_offset <= batch.last_offset
         is_complete = len(types) in (1, batch.last_offset - batch.first_offset + 1)
         if not is_ordered or not is_complete or not all(0 <= each <= highest for each in types):
-            return None
+            return ErrorCode.INVALID_REQUEST
+        is_repeated |= end == batch.first_offset
         end = batch.last_offset
         parsed.append(AcknowledgementBatch(batch.first_offset, end, tuple(AcknowledgeType(each) for each in types)))
-    return parsed
+    return ErrorCode.INVALID_RECORD_STATE if is_repeated else parsed
 
 
 def by_topic(entries: Iterable[tuple[Uuid, T]]) -> dict[Uuid, list[T]]:

@@ -88,7 +88,8 @@ class ShareFetchService:
     ) -> "ErrorCode | asyncio.Future[ErrorCode]":
         led = self.shares.find(SharePartitionKey(member.group_id, *key))
         if led is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            is_known = self.partitions.image.topics.by_id(key[0]) is not None
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_known else ErrorCode.UNKNOWN_TOPIC_ID
         return led.acknowledge(member.member_id, batches)
 
     def _release(self, session: ShareSession) -> "list[asyncio.Future[ErrorCode]]":

@@ -261,7 +261,8 @@ class ShareGroupCoordinator:
     async def _describe(self, group_id: str) -> DescribedGroup:
         try:
             self._check_enabled()
-            _check_group_id(group_id)
+            if not group_id:
+                return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
             return await self._execute(group_id, lambda shard: shard.share_groups.describe(group_id))
         except KafkaError as error:
             return DescribedGroup(group_id=group_id, error_code=response_error(error.code), error_message=error.message)

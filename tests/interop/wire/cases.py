@@ -48,6 +48,7 @@ from protocol.records.compression import Codec
 from tests.interop.wire import transaction_cases
 from tests.interop.wire.admin_cases import ADMIN_SCENARIOS
 from tests.interop.wire.harness import WireHarness
+from tests.interop.wire.share_cases import SHARE_SCENARIOS
 from tests.interop.wire.streams_cases import STREAMS_SCENARIOS
 from tests.interop.wire.transaction_cases import TRANSACTION_SCENARIOS
 
@@ -949,4 +950,5 @@ SCENARIOS: Mapping[ApiKey, Callable[[WireHarness, int], Scenario]] = {
     **TRANSACTION_SCENARIOS,
     **ADMIN_SCENARIOS,
     **STREAMS_SCENARIOS,
+    **SHARE_SCENARIOS,
 }

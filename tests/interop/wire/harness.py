@@ -181,7 +181,9 @@ class WireHarness:
 # ---- comparable responses
 
 LEFT_OUT = frozenset({"throttle_time_ms", "cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes"})
-WORDS = frozenset({"error_message", "batch_index_error_message", "documentation", "status_detail"})
+WORDS = frozenset(
+    {"error_message", "acknowledge_error_message", "batch_index_error_message", "documentation", "status_detail"}
+)
 IDENTITIES = (
     *("api_key", "node_id", "resource_type", "resource_name", "topic_name", "name", "topic", "topic_id"),
     *("user", "feature", "entity_type", "entity_name", "entity"),

@@ -23,6 +23,7 @@ from tests.support.processes.ottla_node import OttlaNode
 SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
 SETTINGS |= {f"transaction.state.log.{key}": "1" for key in ("num.partitions", "replication.factor", "min.isr")}
 SETTINGS |= {"transaction.two.phase.commit.enable": "true", "unstable.api.versions.enable": "true"}
+SETTINGS |= {f"share.coordinator.state.topic.{key}": "1" for key in ("num.partitions", "replication.factor", "min.isr")}
 RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "differences.json").read_text())
 """Rows by "API: step": `versions` (first and last), `fields` that differ in some of them, and the reason `why`."""
 
@@ -39,6 +40,12 @@ SIDE_VERSIONS = {
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
     ApiKey.LIST_TRANSACTIONS: (2, 2),
     ApiKey.END_TXN: (5, 5),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (1, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+    ApiKey.SHARE_FETCH: (2, 2),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (1, 1),
+    ApiKey.SHARE_ACKNOWLEDGE: (2, 2),
+    ApiKey.DELETE_GROUPS: (2, 2),
 }
 """Versions of requests that check the effect of another API: one that names topics, and one with topic ids."""
 
