@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams spark-cluster franz-go librdkafka fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams share-work spark-cluster franz-go librdkafka fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ exactly-once: $(BIN)/.installed-test  ## copy a topic in transactions while brok
 
 streams: $(BIN)/.installed-test  ## count words with Kafka Streams while its instances and nodes are killed (LINES=50000, KILLS=8, ARGS=...; Java 17, Maven)
 	$(BIN)/python -m tests.exactly_once.word_count --nodes --lines $(or $(LINES),50000) --kills $(or $(KILLS),8) $(ARGS)
+
+share-work: $(BIN)/.installed-test  ## acknowledge records with Java share consumers that are killed, like nodes (RECORDS=100000, KILLS=10, ARGS=...; Java 17, Maven)
+	$(BIN)/python -m tests.exactly_once.share_work --nodes --records $(or $(RECORDS),100000) --kills $(or $(KILLS),10) $(ARGS)
 
 tiered: $(BIN)/.installed-test  ## tier gigabytes to a real S3 server that fails and vanishes, and read all back (GB=2, ARGS=...; Go, Java)
 	$(BIN)/python -m tests.tiered_show --gigabytes $(or $(GB),2) $(ARGS)
