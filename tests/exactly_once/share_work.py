@@ -1,14 +1,16 @@
 """Java share consumers that accept each record explicitly, while they and nodes are killed (KIP-932).
 
-Three nodes; every few seconds a consumer, and with --nodes also a node, is killed with -9 and started again. Afterwards
-the lag of the group must go to 0: each record is acknowledged. Each record must have been delivered, and a record whose
-acknowledgement was confirmed may neither be delivered nor confirmed again. The exit code is 0 only then.
+Three nodes; every few seconds a consumer, and with --nodes also a node, is killed with -9 and started again. The first
+consumer is stopped with SIGSTOP instead: it keeps its connections, so the locks of its records have to elapse.
+Afterwards the lag of the group must go to 0: each record is acknowledged. Each record must have been delivered, and a
+record whose acknowledgement was confirmed may neither be delivered nor confirmed again. The exit code is 0 only then.
 """
 
 import argparse
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -85,6 +87,7 @@ class ShareMembers:
         self._directory: Path = arguments.directory
         self._ledger = ledger
         self._readers: list[threading.Thread] = []
+        self._frozen: list[subprocess.Popen[str]] = []
         self._running = [self._start(number) for number in range(arguments.consumers)]
 
     def kill(self, number: int) -> None:
@@ -93,8 +96,14 @@ class ShareMembers:
         self._running[number].wait()
         self._running[number] = self._start(number)
 
+    def freeze(self, number: int) -> None:
+        """Stop a consumer with SIGSTOP, and start another one: the locks of its records have to elapse."""
+        self._running[number].send_signal(signal.SIGSTOP)
+        self._frozen.append(self._running[number])
+        self._running[number] = self._start(number)
+
     def stop(self) -> None:
-        for process in self._running:
+        for process in self._running + self._frozen:
             process.kill()
             process.wait()
         for reader in self._readers:
@@ -150,14 +159,15 @@ def produce(cluster: OttlaCluster, members: ShareMembers, arguments: argparse.Na
         producer.poll(0.05)
         if kills < arguments.kills and elapsed > FIRST_KILL_S + PAUSE_S * kills:
             number = chance.randrange(arguments.consumers)
-            members.kill(number)
+            (members.kill if kills else members.freeze)(number)
             node = ""
             if arguments.nodes and kills % 2:
                 victim = kills // 2 % cluster.nodes
                 cluster.wait_ready(victim, cluster.kill(victim))
                 node = f" and node {victim + 1}"
+            done = "killed" if kills else "stopped"
             kills += 1
-            print(f"{elapsed:4.0f} s, {sent} records: killed consumer {number}{node}", flush=True)
+            print(f"{elapsed:4.0f} s, {sent} records: {done} consumer {number}{node}", flush=True)
     assert producer.flush(STALLED_S) == 0, "not all records were acknowledged"
     return written
 

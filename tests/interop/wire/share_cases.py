@@ -180,9 +180,8 @@ def fetch(harness: WireHarness, version: int) -> Scenario:
     yield "a type per record", read(harness, name, 11, [(3, 5, [ACCEPT, REJECT, GAP])])
     yield "a renewal without its flag", read(harness, name, 12, [(6, 8, [RENEW])])
     if version >= 2:
-        nothing = {"max_bytes": 0, "max_records": 0, "min_bytes": 0, "is_renew_ack": True}
         yield "a renewal with records", read(harness, name, 13, [(6, 8, [RENEW])], is_renew_ack=True)
-        yield "a renewal", read(harness, name, 13, [(6, 8, [RENEW])], **nothing)
+        yield "a renewal", read(harness, name, 13, [(6, 8, [RENEW])], max_bytes=0, max_records=0, is_renew_ack=True)
         yield "an unknown mode", read(harness, name, 14, share_acquire_mode=7)
     yield "another group's session", read(harness, name, 1, group_id="wire-share-other")
     yield "the session is replaced", read(harness, name, 0)
@@ -200,8 +199,9 @@ def fetch_limited(harness: WireHarness, version: int) -> Scenario:
     name = f"wire-share-limits-{version}"
     prepare(harness, name)
     join(harness, name)
-    mode = {"share_acquire_mode": 1} if version >= 2 else {}
-    yield "one record", read(harness, name, 0, max_records=1, max_wait_ms=WAIT_MS, min_bytes=1, **mode)
+    one_record = read(harness, name, 0, max_records=1, max_wait_ms=WAIT_MS, min_bytes=1)
+    one_record.share_acquire_mode = int(version >= 2)
+    yield "one record", one_record
     yield "small batches", read(harness, name, 1, batch_size=1)
     released = (3, 3, [RELEASE])
     yield "a released record", acknowledge(harness, name, 2, released)
