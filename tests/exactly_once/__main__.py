@@ -32,6 +32,8 @@ STALLED_S = 180.0
 SETTINGS = {
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "3",
+    "ottla.coordinator.snapshot.interval.ms": "500",
+    "ottla.coordinator.snapshot.min.new.records": "50",
     "transaction.state.log.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.session.timeout.ms": "6000",

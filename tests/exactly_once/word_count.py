@@ -33,6 +33,8 @@ SETTINGS = {
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
     "offsets.topic.num.partitions": "3",
+    "ottla.coordinator.snapshot.interval.ms": "500",
+    "ottla.coordinator.snapshot.min.new.records": "50",
     "transaction.state.log.num.partitions": "3",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",
