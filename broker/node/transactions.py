@@ -8,13 +8,13 @@ from broker.metadata.image.features import TRANSACTION_VERSION
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_names import TRANSACTION_STATE_TOPIC
 from broker.runtime.coordinators.hosted_shard import WriteLimits
+from broker.runtime.coordinators.loopback import LoopbackPeers
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.snapshot_store import SnapshotStore
 from broker.runtime.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
 from broker.runtime.coordinators.transaction_markers import ShardMarkers, TransactionMarkers
-from broker.runtime.coordinators.transaction_verifier import Peers
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.registry import Partitions
 from broker.transactions.config import TransactionConfig
@@ -30,7 +30,7 @@ def build_transactions(
     config: BrokerConfig,
     partitions: Partitions,
     image: Callable[[], MetadataImage],
-    peers: Peers,
+    peers: LoopbackPeers,
     producer_ids: ProducerIdSource,
     snapshots: SnapshotStore | None,
 ) -> TransactionCoordinator:
@@ -43,7 +43,7 @@ def build_transactions(
         config.transaction_two_phase_commit_enable,
     )
     markers = TransactionMarkers(
-        runtime, peers, image, config.inter_broker_listener_name, lambda: config.request_timeout_ms
+        runtime, peers, image, config.inter_broker_listener_name, lambda: config.request_timeout_ms, peers.is_own
     )
 
     def partition_count() -> int:

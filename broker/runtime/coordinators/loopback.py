@@ -37,9 +37,9 @@ class LoopbackPeers:
         is_own: Callable[[SocketAddress], bool],
         serve: Serve,
     ) -> None:
+        self.is_own = is_own
         self._loop = loop
         self._peers = peers
-        self._is_own = is_own
         self._serve = serve
         self._running: set[asyncio.Task[Message]] = set()  # the loop itself keeps no task alive
 
@@ -53,7 +53,7 @@ class LoopbackPeers:
         versions: tuple[int, int] | None = None,
     ) -> None:
         """Send the request; `done` gets the response in a later turn of the loop."""
-        if not self._is_own(endpoint):
+        if not self.is_own(endpoint):
             self._peers.send(endpoint, request, done, timeout_ms=timeout_ms, versions=versions)
             return
         task = self._loop.create_task(self._serve(request))

@@ -1,6 +1,7 @@
 """Driver of transaction markers: sends the markers of decided transactions to the leaders of their partitions (KIP-98).
 
-Markers for partitions of this node itself take the short way of `loopback.py`; Kafka sends them over the network.
+Markers for partitions of this node itself take the short way of `loopback.py`, each transaction by itself: gathering
+them saves nothing there, and delays the first for the last. Kafka sends them over the network.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +29,8 @@ _log: Final = EventLog(__name__)
 class TransactionMarkers:
     """Sends markers, and calls `written` when a transaction has all of them.
 
-    `image` returns the latest metadata, `listener` is that of requests between brokers.
+    `image` returns the latest metadata, `listener` is that of requests between brokers, `is_own` tells whether `peers`
+    answer requests to an address without a connection.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class TransactionMarkers:
         image: Callable[[], MetadataImage],
         listener: str,
         timeout_ms: Callable[[], int],
+        is_own: Callable[[SocketAddress], bool] = lambda _: False,
     ) -> None:
         self.figures = MarkerFigures()
         self.written: Callable[[PendingMarkers], None] = lambda markers: None
@@ -47,6 +50,7 @@ class TransactionMarkers:
         self._image = image
         self._listener = listener
         self._timeout_ms = timeout_ms
+        self._is_own = is_own
         self._queues: dict[SocketAddress, MarkerQueue] = {}
         self._is_due = False
 
@@ -65,6 +69,7 @@ class TransactionMarkers:
         """Queue markers at the leaders of their partitions. Partitions that no longer exist need none."""
         image = self._image()
         homeless: list[DueMarker] = []
+        own: dict[SocketAddress, MarkerQueue] = {}
         for each in due:
             markers, partition = each
             if not markers.lacks(partition):
@@ -76,11 +81,14 @@ class TransactionMarkers:
             elif (endpoint := self._leader_of(image, partition)) is None:
                 homeless.append(each)
             else:
-                self._queues.setdefault(endpoint, MarkerQueue()).add(each)
+                queues = own if self._is_own(endpoint) else self._queues
+                queues.setdefault(endpoint, MarkerQueue()).add(each)
         if homeless:
             self.figures.without_leader += len(homeless)
             self._runtime.deadlines.after_ms(_RETRY_MS, partial(self._route_again, homeless))
-        if not self._is_due:
+        for endpoint, queue in own.items():
+            self._send(endpoint, queue)
+        if self._queues and not self._is_due:
             self._is_due = True
             self._runtime.loop.call_soon(self._send_all)
 

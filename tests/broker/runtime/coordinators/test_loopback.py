@@ -1,11 +1,22 @@
 """Requests of a node to itself (`broker.runtime.coordinators.loopback`)."""
 
 import asyncio
+from dataclasses import dataclass, field
 
+from broker.clock import SystemClock
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.net.peer import Done, Outcome, PeerUnavailable, SocketAddress
 from broker.runtime.coordinators.loopback import LoopbackPeers
+from broker.runtime.coordinators.transaction_markers import TransactionMarkers
+from broker.transactions.markers import PendingMarkers
+from broker.transactions.state import Transaction, TransactionPartition, TransactionState
+from protocol.ids import LeaderEpoch
 from protocol.messages import Message
+from protocol.messages.metadata_records import BrokerEndpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from protocol.primitives import Uuid
+from tests.support.fakes.runtimes import make_runtime
 
 HERE, THERE = SocketAddress("here", 9092), SocketAddress("there", 9092)
 TIMEOUT_S = 30
@@ -88,3 +99,59 @@ async def test_closed_node_gives_no_more_answers() -> None:
     await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
     assert node.outcomes.empty()
     assert node.connections.is_closed
+
+
+@dataclass
+class Requests:
+    """Notes the requests of a coordinator, with the producers that each names."""
+
+    sent: list[tuple[SocketAddress, list[int]]] = field(default_factory=list)
+
+    def send(
+        self,
+        endpoint: SocketAddress,
+        request: Message,
+        done: Done,
+        *,
+        timeout_ms: float,
+        versions: tuple[int, int] | None = None,
+    ) -> None:
+        assert isinstance(request, WriteTxnMarkersRequest)
+        self.sent.append((endpoint, [marker.producer_id for marker in request.markers]))
+
+
+def two_leaders() -> MetadataImage:
+    """Return a cluster in which brokers 1 (here) and 2 (there) lead partitions 1 and 2 of the topic `t`."""
+    identity = Uuid(b"t" * 16)
+    records = [TopicRecord("t", identity)]
+    brokers = [
+        RegisterBrokerRecord(broker_id=number, end_points=[BrokerEndpoint("L", at.host, at.port)], fenced=False)
+        for number, at in ((1, HERE), (2, THERE))
+    ]
+    partitions = [
+        PartitionRecord(partition_id=number, topic_id=identity, replicas=[number], isr=[number], leader=number)
+        for number in (1, 2)
+    ]
+    delta = MetadataDelta(EMPTY_IMAGE)
+    delta.replay_all([*brokers, *records, *partitions])
+    return delta.apply(Provenance(0, LeaderEpoch(1), 0))
+
+
+async def test_markers_for_own_partitions_go_at_once_and_others_together() -> None:
+    runtime, requests, image = make_runtime(asyncio.get_running_loop(), clock=SystemClock()), Requests(), two_leaders()
+    markers = TransactionMarkers(runtime, requests, lambda: image, "L", lambda: 1000, lambda to: to == HERE)
+    both = frozenset((TransactionPartition("t", 1), TransactionPartition("t", 2)))
+    for producer in (7, 8):
+        decided = Transaction(
+            producer_id=producer,
+            producer_epoch=0,
+            timeout_ms=1000,
+            state=TransactionState.PREPARE_COMMIT,
+            partitions=both,
+            last_update_ms=0,
+        )
+        markers.send(PendingMarkers(f"id-{producer}", decided, 0))
+    assert requests.sent == [(HERE, [7]), (HERE, [8])]
+    await asyncio.sleep(0)
+    assert requests.sent[2:] == [(THERE, [7, 8])]
+    runtime.deadlines.close()
