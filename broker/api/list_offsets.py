@@ -9,13 +9,11 @@ look-ups in remote storage, the slowest of which the response waits for (KIP-107
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
 
 from broker.api.serving.context import RequestContext
 from broker.runtime.partitions import offset_lookup
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
-from broker.runtime.partitions.offset_lookup import FoundOffset, OffsetQuery
-from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.offset_lookup import FoundOffset, OffsetQuery, RemoteLookups
 from broker.runtime.partitions.reads import FetchIsolation
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
@@ -43,18 +41,6 @@ _SPECIAL_FROM = {
     offset_lookup.LATEST_TIERED: 9,
     offset_lookup.EARLIEST_PENDING_UPLOAD: 11,
 }
-
-
-class RemoteLookups(Protocol):
-    """`broker.runtime.remote_log.offsets.RemoteOffsets`."""
-
-    def covers(self, partition: Partition, /) -> bool:
-        """Whether a partition may have remote segments."""
-
-    def list_offset(
-        self, partition: Partition, query: OffsetQuery, timeout_ms: int, /
-    ) -> "FoundOffset | asyncio.Future[FoundOffset]":
-        """Look up an offset. Raises KafkaError, at once or from the future."""
 
 
 class ListOffsetsHandler:

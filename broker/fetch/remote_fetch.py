@@ -91,6 +91,12 @@ class RemoteFetch:
         return self._refused.get(target) if read is None else read.bounds
 
     @property
+    def bounds(self) -> Iterable[tuple[Watches, ...]]:
+        """The watches of all awaited and refused targets."""
+        yield from (read.bounds for read in self._awaited.values())
+        yield from self._refused.values()
+
+    @property
     def refused(self) -> Iterable[FetchTarget]:
         """The targets for which no read was begun because too many are under way."""
         return self._refused

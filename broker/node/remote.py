@@ -189,6 +189,7 @@ def build_remote(
     reads.use_replicas(follower_copies)
     offsets = builder.offsets(reader, reader_pool)
     offsets.use_replicas(follower_copies)
+    data.shares.partitions.use_remote_offsets(offsets)
     manager = builder.manager()
     data.partitions.roles.add_listener(manager)
     leader_starts = builder.leader_starts()

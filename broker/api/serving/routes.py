@@ -48,7 +48,7 @@ from broker.api.join_group import JoinGroupHandler
 from broker.api.leave_group import LeaveGroupHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
 from broker.api.list_groups import ListGroupsHandler
-from broker.api.list_offsets import ListOffsetsHandler, RemoteLookups
+from broker.api.list_offsets import ListOffsetsHandler
 from broker.api.list_transactions import ListTransactionsHandler
 from broker.api.metadata import AutoTopicCreator, MetadataHandler
 from broker.api.offset_commit import OffsetCommitHandler
@@ -98,6 +98,7 @@ from broker.runtime.coordinators.transaction_coordinator import ProducerIdSource
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
+from broker.runtime.partitions.offset_lookup import RemoteLookups
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.replication.throttles import ReplicationThrottles
 from broker.runtime.share.share_partitions import SharePartitions
@@ -340,7 +341,7 @@ def _transaction_routes(s: BrokerServices) -> tuple[Route, ...]:
 
 def _share_routes(s: BrokerServices) -> tuple[Route, ...]:
     """Return the rows of share groups at partition leaders."""
-    shares = ShareFetchService(s.partitions, s.shares, s.share_sessions, s.runtime)
+    shares = ShareFetchService(s.partitions, s.shares, s.share_sessions, s.runtime, s.remote_reads)
     reads = needs.READ_GROUP & needs.READ_TOPIC
 
     def is_served() -> bool:

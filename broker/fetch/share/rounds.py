@@ -1,13 +1,15 @@
 """The rounds of one share fetch.
 
 A round reads every partition of the session that has records to acquire, and acquires them for the member if there are
-enough. Reading and acquiring happen in one turn of the loop, so that no other member comes in between.
+enough. Reading and acquiring happen in one turn of the loop, so that no other member comes in between. Records that
+only remote storage holds are read in the background, as for other consumers, and acquired in a later round.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from broker.fetch.remote_fetch import RemoteFetch
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams, read
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, LogReadResult
@@ -21,6 +23,9 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from storage.local_log import LogSlice
+
+if TYPE_CHECKING:
+    from broker.fetch.remote_reads.reads import RemoteReads
 
 
 class ShareFetchOptions(NamedTuple):
@@ -48,12 +53,16 @@ class _Found(NamedTuple):
 
     key: TopicPartitionId
     led: LedSharePartition
-    fetch_offset: int
+    target: FetchTarget
     result: LogReadResult
 
 
 class ShareFetchRounds:
-    """One share fetch: its share partitions, and the results so far."""
+    """One share fetch: its share partitions, and the results so far.
+
+    `remote` has the remote reads of the last round, None if it needed none. `remote_reads` is None if the broker has no
+    remote storage.
+    """
 
     def __init__(
         self,
@@ -62,12 +71,15 @@ class ShareFetchRounds:
         options: ShareFetchOptions,
         partitions: Partitions,
         shares: SharePartitions,
+        remote_reads: "RemoteReads | None" = None,
     ) -> None:
         self.options = options
         self.results: dict[TopicPartitionId, SharedRecords] = {}
         self.cold: list[tuple[Partition, LogSlice]] = []
         """Records of the last round that are not in memory; nothing was acquired then."""
         self.led: dict[TopicPartitionId, LedSharePartition] = {}
+        self.remote: RemoteFetch | None = None
+        self._remote_reads = remote_reads
         self._member = member
         self._settings = shares.settings(member.group_id)
         for key in keys:
@@ -82,6 +94,21 @@ class ShareFetchRounds:
     def is_enough(self) -> bool:
         """Whether the request can be answered without waiting."""
         return bool(self.results) or not self.led
+
+    @property
+    def awaits_remote(self) -> bool:
+        """Whether reads from remote storage are under way, or wait for their turn."""
+        return self.remote is not None and self.remote.is_awaited
+
+    @property
+    def _has_remote_records(self) -> bool:
+        return self.remote is not None and self.remote.size_bytes > 0
+
+    def report_remote_errors(self) -> None:
+        """Put the errors of unfinished remote reads into the results; the next request tries again."""
+        if self.remote is not None:
+            for target, error in self.remote.failures():
+                self.results[target.topic_id, target.index] = SharedRecords(error)
 
     def _open(self, key: TopicPartitionId, partitions: Partitions, shares: SharePartitions) -> None:
         topic_id, index = key
@@ -102,11 +129,12 @@ class ShareFetchRounds:
         `is_last`: fewer bytes than wanted are enough. `is_warm`: the records that were not in memory are there now.
         """
         self.cold.clear()
+        self.remote = None
         found = self._read_all()
         if self.cold and not is_warm:
             return False
         size_bytes = sum(each.result.size_bytes for each in found)
-        if size_bytes < self.options.min_bytes and not is_last and not self.results:
+        if size_bytes < self.options.min_bytes and not (is_last or self._has_remote_records or self.results):
             return False
         room = self.options.max_records
         for each in found:
@@ -147,20 +175,34 @@ class ShareFetchRounds:
             if result.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 break
             led.on_log_start()
+        if result.error is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            result = self._read_remote(led.partition, target, reader, limits, result)
         if result.cold is not None:
             self.cold.append((led.partition, result.cold))
         if result.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
-            self.results[key] = SharedRecords(_member_code(result.error))
-        return _Found(key, led, offset, result) if result.size_bytes else None
+            self.results[key] = SharedRecords(result.error)
+        return _Found(key, led, target, result) if result.size_bytes else None
+
+    def _read_remote(
+        self, partition: Partition, target: FetchTarget, reader: FetchParams, limits: FetchLimits, moved: LogReadResult
+    ) -> LogReadResult:
+        """Return records of remote storage, none while they are read."""
+        if self._remote_reads is None:
+            return LogReadResult(error=ErrorCode.KAFKA_STORAGE_ERROR)
+        if self.remote is None:
+            self.remote = RemoteFetch(self._remote_reads)
+        return self.remote.read(partition, target, reader, limits, moved)
 
     def _acquire(self, found: _Found, room: int) -> int:
         """Acquire records for the member; return their number."""
-        batches = fetched_batches(found.fetch_offset, found.result.records, found.result.aborted)
+        batches = fetched_batches(found.target.fetch_offset, found.result.records, found.result.aborted)
         options = self.options
         request = AcquireRequest(self._member.member_id, room, options.batch_size, options.mode)
         acquired = found.led.acquire(request, batches)
         if not acquired:
             return 0
+        if self.remote is not None:
+            self.remote.delivered([found.target])
         records = _cut(found.result.records, batches, acquired)
         self.results[found.key] = SharedRecords(ErrorCode.NONE, records, acquired)
         traffic = found.led.partition.traffic
@@ -176,12 +218,9 @@ def fetch_errors(results: Mapping[TopicPartitionId, SharedRecords]) -> int:
 def _has_moved(found: _Found) -> bool:
     """Whether the next records to acquire lie elsewhere now, although none were acquired."""
     state = found.led.state
-    return state is not None and found.led.error is ErrorCode.NONE and state.next_fetch_offset != found.fetch_offset
-
-
-def _member_code(error: ErrorCode) -> ErrorCode:
-    """Return the code for a member. Records in remote storage alone are not served yet."""
-    return ErrorCode.KAFKA_STORAGE_ERROR if error is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE else error
+    return (
+        state is not None and found.led.error is ErrorCode.NONE and state.next_fetch_offset != found.target.fetch_offset
+    )
 
 
 def _cut(records: Buffer, batches: FetchedBatches, acquired: Sequence[AcquiredRecords]) -> Buffer:

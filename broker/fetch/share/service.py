@@ -6,6 +6,7 @@ The service knows no wire format; `broker.api.share_fetch` and `broker.api.share
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from broker.coordination.share_partition_key import SharePartitionKey
 from broker.fetch.share.pending import PendingShareFetch
@@ -18,21 +19,33 @@ from broker.share.records import AcknowledgementBatch
 from broker.share.sessions import ShareFetchSession, ShareMember, ShareSession, ShareSessions, TopicPartitionId
 from protocol.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from broker.fetch.remote_reads.reads import RemoteReads
+
 Acknowledgements = Mapping[TopicPartitionId, Sequence[AcknowledgementBatch] | ErrorCode]
 """The acknowledgements of a member by partition, or the error of a request that is malformed there."""
 Results = dict[TopicPartitionId, ErrorCode]
 
 
 class ShareFetchService:
-    """Serves the members of share groups. A session ends with its connection, and releases the member's records."""
+    """Serves the members of share groups. A session ends with its connection, and releases the member's records.
+
+    `remote_reads` is None if there is no remote storage.
+    """
 
     def __init__(
-        self, partitions: Partitions, shares: SharePartitions, sessions: ShareSessions, runtime: Runtime
+        self,
+        partitions: Partitions,
+        shares: SharePartitions,
+        sessions: ShareSessions,
+        runtime: Runtime,
+        remote_reads: "RemoteReads | None" = None,
     ) -> None:
         self.partitions = partitions
         self.shares = shares
         self._sessions = sessions
         self._runtime = runtime
+        self._remote_reads = remote_reads
         self._members: dict[str, set[ShareMember]] = {}
 
     def open(self, request: ShareFetchSession, connection: ConnectionInfo) -> ShareSession | ErrorCode:
@@ -57,7 +70,8 @@ class ShareFetchService:
         when_input_ended: Callable[[Callable[[], None]], None],
     ) -> "asyncio.Future[ShareFetchRounds]":
         """Return the future records of a session's partitions."""
-        rounds = ShareFetchRounds(session.member, session.take_turn(), options, self.partitions, self.shares)
+        keys = session.take_turn()
+        rounds = ShareFetchRounds(session.member, keys, options, self.partitions, self.shares, self._remote_reads)
         pending = PendingShareFetch(rounds, self._runtime)
         pending.start(when_input_ended)
         return pending.future

@@ -3,7 +3,8 @@
 Timestamps are milliseconds; the negative ones below are special (KIP-734, KIP-405, KIP-1005, KIP-1023).
 """
 
-from typing import Final, NamedTuple
+import asyncio
+from typing import Final, NamedTuple, Protocol
 
 from broker.replication.epochs import UNKNOWN_EPOCH
 from broker.replication.leader import LeaderRole
@@ -42,6 +43,18 @@ class FoundOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: LeaderEpoch
+
+
+class RemoteLookups(Protocol):
+    """`broker.runtime.remote_log.offsets.RemoteOffsets`."""
+
+    def covers(self, partition: Partition, /) -> bool:
+        """Whether a partition may have remote segments."""
+
+    def list_offset(
+        self, partition: Partition, query: OffsetQuery, timeout_ms: int, /
+    ) -> "FoundOffset | asyncio.Future[FoundOffset]":
+        """Look up an offset. Raises KafkaError, at once or from the future."""
 
 
 NOT_FOUND: Final = FoundOffset(UNKNOWN, UNKNOWN, UNKNOWN_EPOCH)

@@ -7,6 +7,7 @@ member of the group has a session here any more; the next request loads the stat
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from broker.coordination.share_partition_key import SharePartitionKey
 from broker.metrics.share import ShareFigures, SharePartitionFigures
@@ -14,7 +15,7 @@ from broker.replication.leader import LeaderRole
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadline, Watch, Watches
 from broker.runtime.partitions import offset_lookup
-from broker.runtime.partitions.offset_lookup import OffsetQuery
+from broker.runtime.partitions.offset_lookup import FoundOffset, OffsetQuery, RemoteLookups
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import FetchIsolation
 from broker.runtime.share.persister import SharePersister
@@ -29,12 +30,16 @@ UNINITIALIZED_OFFSET = -1
 
 @dataclass(frozen=True, slots=True)
 class ShareServices:
-    """The services that all share partitions of a node use. `settings` returns the current settings of a group."""
+    """The services that all share partitions of a node use.
+
+    `settings` returns the current settings of a group; `remote_offsets` is None without remote storage.
+    """
 
     runtime: Runtime
     persister: SharePersister
     settings: Callable[[str], ShareGroupSettings]
     figures: ShareFigures
+    remote_offsets: RemoteLookups | None = None
 
 
 class LedSharePartition:
@@ -92,36 +97,62 @@ class LedSharePartition:
             return
         self._services.figures.loads += 1
         self._services.figures.load_ms += self._now_ms() - self._began_ms
+        if answer.state.start_offset != UNINITIALIZED_OFFSET:
+            self._start(answer.state)
+            return
         try:
-            state = self._resolved(answer.state)
+            found = self._look_up(self._reset_timestamp(self._services.settings(self.key.group_id).reset))
         except KafkaError as error:
             self.end(error.code)
             return
+        if isinstance(found, FoundOffset):
+            self._start_at(answer.state, found)
+        else:
+            found.add_done_callback(partial(self._on_found, answer.state))
+
+    def _on_found(self, state: PersistedState, found: "asyncio.Future[FoundOffset]") -> None:
+        """Start at an offset of remote storage. After an error the next request loads the state again."""
+        if self.error is not ErrorCode.NONE or found.cancelled():
+            return
+        error = found.exception()
+        if isinstance(error, KafkaError):
+            self.end(error.code)
+        else:
+            self._start_at(state, found.result())
+
+    def _start_at(self, state: PersistedState, found: FoundOffset) -> None:
+        """Start a new group at the offset that was looked up, or at the end where no record is that late."""
+        offset = found.offset
+        if offset < 0:
+            query = OffsetQuery(offset_lookup.LATEST, self.leader_epoch, FetchIsolation.HIGH_WATERMARK)
+            try:
+                offset = offset_lookup.list_offset(self.partition, query).offset
+            except KafkaError as error:
+                self.end(error.code)
+                return
+        self._start(PersistedState(state.state_epoch, offset, state.batches))
+
+    def _start(self, state: PersistedState) -> None:
         limits = self._services.settings(self.key.group_id).limits
         self.state = SharePartition(limits, self.leader_epoch, state)
         self._on_marks()
 
-    def _resolved(self, state: PersistedState) -> PersistedState:
-        """Return the state with the offset at which a new group starts. Raise KafkaError."""
-        if state.start_offset != UNINITIALIZED_OFFSET:
-            return state
-        reset = self._services.settings(self.key.group_id).reset
-        return PersistedState(state.state_epoch, self._reset_offset(reset), state.batches)
-
-    def _reset_offset(self, reset: OffsetReset) -> int:
+    def _reset_timestamp(self, reset: OffsetReset) -> int:
         match reset.target:
             case ResetTarget.EARLIEST:
-                timestamp = offset_lookup.EARLIEST
+                return offset_lookup.EARLIEST
             case ResetTarget.LATEST:
-                timestamp = offset_lookup.LATEST
+                return offset_lookup.LATEST
             case ResetTarget.BY_DURATION:
-                timestamp = max(0, self._services.runtime.clock.now_ms() - reset.duration_ms)
-        found = self._look_up(timestamp)
-        return found if found >= 0 else self._look_up(offset_lookup.LATEST)
+                return max(0, self._services.runtime.clock.now_ms() - reset.duration_ms)
 
-    def _look_up(self, timestamp: int) -> int:
+    def _look_up(self, timestamp: int) -> "FoundOffset | asyncio.Future[FoundOffset]":
+        """Look up an offset as ListOffsets does, in remote storage too. Raise KafkaError."""
         query = OffsetQuery(timestamp, self.leader_epoch, FetchIsolation.HIGH_WATERMARK)
-        return offset_lookup.list_offset(self.partition, query).offset
+        remote = self._services.remote_offsets
+        if remote is not None and remote.covers(self.partition):
+            return remote.list_offset(self.partition, query, 0)
+        return offset_lookup.list_offset(self.partition, query)
 
     # Members.
 

@@ -1,9 +1,11 @@
 """All share partitions that this node has in service, by group, topic and partition."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from broker.coordination.share_partition_key import SharePartitionKey
 from broker.metrics.share import SharePartitionFigures
+from broker.runtime.partitions.offset_lookup import RemoteLookups
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.share.led_share_partition import LedSharePartition, ShareServices
 from broker.share.settings import ShareGroupSettings
@@ -16,6 +18,10 @@ class SharePartitions:
     def __init__(self, services: ShareServices) -> None:
         self.services = services
         self._groups: dict[str, dict[SharePartitionKey, LedSharePartition]] = {}
+
+    def use_remote_offsets(self, offsets: RemoteLookups) -> None:
+        """Look up where new groups start in remote storage too, from now on."""
+        self.services = replace(self.services, remote_offsets=offsets)
 
     def settings(self, group_id: str) -> ShareGroupSettings:
         """Return the settings of a group."""
