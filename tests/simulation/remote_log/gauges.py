@@ -4,6 +4,7 @@ event, also during an outage and while a copy is blocked; RemoteLogMetadataCount
 
 from broker.metrics.remote_storage import NO_COPY_LAG, NO_DELETE_LAG, CopyLagFigures, DeleteLagFigures, RemoteMeters
 from storage.log import Log
+from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.lifecycle.copying import lineage_of
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 from tests.simulation.remote_log.metadata import BrokerMetadata
@@ -57,20 +58,21 @@ class GaugeChecker:
         metadata = server.broker.metadata
         assert isinstance(metadata, BrokerMetadata)
         known = metadata.segments_now()
-        most = [each for each in known if self._may_be_due(server, each)]
+        lineage = lineage_of(server.log)
+        most = [each for each in known if self._may_be_due(server, each, lineage)]
         if reported.segments > len(most) or reported.bytes > sum(each.size_bytes for each in most):
             self._state.violated(
                 "GaugesAreTrue", f"{server.id} reports the delete lag {reported}, at most {len(most)} are due"
             )
 
-    def _may_be_due(self, server: Server, segment: RemoteSegment) -> bool:
+    def _may_be_due(self, server: Server, segment: RemoteSegment, lineage: Lineage) -> bool:
         """Whether a leader may want to delete a segment."""
         state, log = self._state, server.log
         if segment.state is not SegmentState.COPY_FINISHED or segment.end_offset < log.log_start_offset:
             return True
         if state.config.retention_bytes >= 0 or state.has_clock_steps:
             return True
-        if lineage_of(log).agreed_end(segment) < segment.end_offset:
+        if lineage.agreed_end(segment) < segment.end_offset:
             return True
         copies = (one for one in state.bucket.segments() if one.id != segment.id)
         if any(one.start_offset <= segment.end_offset and one.end_offset >= segment.start_offset for one in copies):

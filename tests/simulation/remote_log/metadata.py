@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from protocol.ids import LeaderEpoch
+from protocol.primitives import Uuid
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 from tests.support.fakes.memory_remote_metadata import Event, MemoryRemoteMetadata, RemoteMetadataLog
 from tests.support.harnesses.remote_log_harness import TOPIC, TOPIC_ID
 
 PARTITION: Final = TopicIdPartition(TOPIC_ID, TOPIC, 0)
+
+C = TypeVar("C", bound=RemoteLogMetadataCache)
 
 
 class BrokerMetadata(MemoryRemoteMetadata):
@@ -21,10 +24,7 @@ class BrokerMetadata(MemoryRemoteMetadata):
         super().__init__(log)
         self.is_dead = False
         """Whether the process is dead: nothing is published any more."""
-        self._known = cache_of(log.cache(PARTITION).segments())
-        self._found: dict[tuple[LeaderEpoch, int], RemoteSegment | None] = {}
-        self._segments: list[RemoteSegment] | None = None
-        """Results of look-ups since the last event, which most events of a history do not change."""
+        self._known = fill(_RememberingCache(), log.cache(PARTITION).segments())
         log.observers.append(self._apply)
 
     def close_now(self) -> None:
@@ -34,19 +34,9 @@ class BrokerMetadata(MemoryRemoteMetadata):
 
     def segments_now(self) -> list[RemoteSegment]:
         """Return all segments that the process knows."""
-        if self._segments is None:
-            self._segments = self._known.segments()
-        return self._segments
-
-    def segment_for(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
-        known = self._cache(partition)
-        if (epoch, offset) not in self._found:
-            self._found[epoch, offset] = known.segment_for(epoch, offset)
-        return self._found[epoch, offset]
+        return self._known.segments()
 
     def _apply(self, event: Event) -> None:
-        self._found.clear()
-        self._segments = None
         match event:
             case RemoteSegment():
                 self._known.add(event)
@@ -63,9 +53,59 @@ class BrokerMetadata(MemoryRemoteMetadata):
         return self._known
 
 
+class _RememberingCache(RemoteLogMetadataCache):
+    """Metadata that remember the results of look-ups up to the next event: most steps of a history have none."""
+
+    def __init__(self) -> None:
+        super().__init__(PARTITION)
+        self._found: dict[object, RemoteSegment | None] = {}
+        self._lists: dict[object, list[RemoteSegment]] = {}
+
+    def add(self, segment: RemoteSegment) -> None:
+        self._forget()
+        super().add(segment)
+
+    def update(self, update: SegmentUpdate) -> None:
+        self._forget()
+        super().update(update)
+
+    def _forget(self) -> None:
+        self._found.clear()
+        self._lists.clear()
+
+    def get(self, segment_id: Uuid) -> RemoteSegment | None:
+        if segment_id not in self._found:
+            self._found[segment_id] = super().get(segment_id)
+        return self._found[segment_id]
+
+    def segment_for(self, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
+        if (epoch, offset) not in self._found:
+            self._found[epoch, offset] = super().segment_for(epoch, offset)
+        return self._found[epoch, offset]
+
+    def segments(self, epoch: LeaderEpoch | None = None) -> list[RemoteSegment]:
+        if epoch not in self._lists:
+            self._lists[epoch] = super().segments(epoch)
+        return list(self._lists[epoch])
+
+    def newest(self) -> list[RemoteSegment]:
+        if "newest" not in self._lists:
+            self._lists["newest"] = super().newest()
+        return list(self._lists["newest"])
+
+    def unfinished(self) -> list[RemoteSegment]:
+        if "unfinished" not in self._lists:
+            self._lists["unfinished"] = super().unfinished()
+        return list(self._lists["unfinished"])
+
+
 def cache_of(segments: Iterable[RemoteSegment]) -> RemoteLogMetadataCache:
     """Return new metadata of these segments."""
-    cache = RemoteLogMetadataCache(PARTITION)
+    return fill(RemoteLogMetadataCache(PARTITION), segments)
+
+
+def fill(cache: C, segments: Iterable[RemoteSegment]) -> C:
+    """Add segments to metadata."""
     for segment in segments:
         cache.add(replace(segment, state=SegmentState.COPY_STARTED, custom_metadata=None))
         if segment.state is not SegmentState.COPY_STARTED:

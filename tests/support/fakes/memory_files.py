@@ -206,6 +206,8 @@ class MemoryFileSystem:
         self.is_cold = False
         """Whether reads would block on the disk."""
         self.has_attributes = True
+        self._found: dict[str, _Node] = {}
+        """Nodes by path, up to the next change of names."""
         self.now_ms = 0
         self.locked: set[str] = set()
         self.log: list[tuple[Operation, str]] = []
@@ -217,6 +219,7 @@ class MemoryFileSystem:
         """Lose power: unsynced changes are lost in part, locks are released, open files are unusable."""
         self.generation += 1
         self.locked.clear()
+        self._found.clear()
         self._root.crash(random)
 
     def fail(self, operation: Operation, error: int = errno.EIO, *, path_part: str = "", skip: int = 0) -> None:
@@ -243,11 +246,16 @@ class MemoryFileSystem:
     # -- paths -----------------------------------------------------------------------------------------------------
 
     def _find(self, path: str) -> _Node | None:
+        found = self._found.get(path)
+        if found is not None:
+            return found
         node: _Node | None = self._root
         for name in _parts(path):
             if not isinstance(node, _Directory):
                 return None
             node = node.entries.get(name)
+        if node is not None:
+            self._found[path] = node
         return node
 
     def _directory(self, path: str) -> _Directory:
@@ -317,6 +325,7 @@ class MemoryFileSystem:
         if node is None:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         directory.change({base_name(source): None, base_name(target): node})
+        self._found.clear()
 
     def link(self, source: str, target: str) -> None:
         self.maybe_fail("link", source)
@@ -334,11 +343,13 @@ class MemoryFileSystem:
         directory = self._find(parent(path))
         if isinstance(directory, _Directory) and base_name(path) in directory.entries:
             directory.change({base_name(path): None})
+            self._found.clear()
 
     def remove_tree(self, directory: str) -> None:
         self.maybe_fail("remove", directory)
         if self.exists(directory):
             self._directory(parent(directory)).change({base_name(directory): None})
+            self._found.clear()
 
     def remove_empty_directory(self, directory: str) -> bool:
         self.maybe_fail("remove", directory)
@@ -349,6 +360,7 @@ class MemoryFileSystem:
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
         if not node.entries:
             self._directory(parent(directory)).change({base_name(directory): None})
+            self._found.clear()
         return not node.entries
 
     def sync_directory(self, directory: str) -> None:
