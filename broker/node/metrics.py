@@ -65,6 +65,7 @@ def node_families(
         *data.groups.loads.families("group"),
         *data.transactions.loads.families("transaction"),
         *data.share_states.loads.families("share"),
+        *(() if data.snapshot_maker is None else data.snapshot_maker.figures.families()),
         lag.family(),
     ]
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from broker.coordination.log_fold import FoldRule, LogFold, merged
 from broker.coordination.snapshot_records import KeptRecord, Manifest, SnapshotEncoder, read_kept
 from broker.logs import EventLog
+from broker.metrics.coordinator_loads import CoordinatorSnapshotFigures
 from broker.runtime.coordinators.partition_log import read_batches
 from broker.runtime.coordinators.shard_log import LoadedBatch
 from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot, SnapshotBatch, SnapshotStore, agrees
@@ -25,7 +26,7 @@ from broker.runtime.loop.sliced_work import SlicedSteps, SlicedWork
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import KafkaError
-from protocol.primitives import Uuid
+from protocol.primitives import Uuid, uuid_to_text
 from storage.log_snapshots import CheckpointId, FileRawSnapshotWriter
 
 _READ_BYTES: Final = 1 << 20
@@ -64,6 +65,7 @@ class SnapshotMaker:
         rules: Mapping[str, FoldRule],
         settings: SnapshotSettings,
     ) -> None:
+        self.figures = CoordinatorSnapshotFigures()
         self._runtime = runtime
         self._partitions = partitions
         self._store = store
@@ -87,6 +89,7 @@ class SnapshotMaker:
                 while self._is_due(partition, await self._last(partition)):
                     await self._make(partition)
             except (KafkaError, OSError) as error:  # the replica moves, or its directory fails; the log is complete
+                self.figures.failed += 1
                 _log.info("A coordinator's snapshot is not made", partition=str(partition), error=str(error))
 
     async def _last(self, partition: Partition) -> _Made:
@@ -119,7 +122,7 @@ class SnapshotMaker:
         writer = await self._store.begin(partition, id)
         encoder = SnapshotEncoder(epoch)
         now_ms = self._runtime.clock.now_ms()
-        manifest = Manifest(str(partition.topic_id), partition.index, fold.bucket_count)
+        manifest = Manifest(uuid_to_text(partition.topic_id), partition.index, fold.bucket_count)
         try:
             steps = self._write(writer, _batches(encoder, manifest, fold, former, now_ms))
             await SlicedWork(steps, self._runtime.loop, self._runtime.clock, pauses=True).done
@@ -128,13 +131,15 @@ class SnapshotMaker:
             raise
         await self._store.remove_all_but(partition, id)
         self._made[partition.topic_id, partition.index] = _Made(id, id.end_offset, encoder.record_count)
+        elapsed_ms = self._runtime.clock.monotonic_ms() - started_ms
+        self.figures.on_made(elapsed_ms, writer.size)
         _log.info(
             "Made a coordinator's snapshot",
             partition=str(partition),
             end_offset=id.end_offset,
             records=encoder.record_count,
             size=writer.size,
-            elapsed_ms=round(self._runtime.clock.monotonic_ms() - started_ms),
+            elapsed_ms=round(elapsed_ms),
         )
 
     async def _folded(self, partition: Partition, rule: FoldRule, former: CoordinatorSnapshot | None) -> LogFold:

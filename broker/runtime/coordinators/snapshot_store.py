@@ -14,6 +14,7 @@ from broker.coordination.snapshot_records import Manifest, read_manifest
 from broker.logs import EventLog
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.partition import Partition
+from protocol.primitives import uuid_to_text
 from protocol.records.batch import NO_SEQUENCE, BatchHeader
 from storage.errors import DamagedSnapshot
 from storage.files import FileSystem
@@ -123,7 +124,7 @@ def _checked_manifest(batch: memoryview, id: CheckpointId, partition: Partition)
     manifest = read_manifest(batch)
     if manifest is None:
         raise DamagedSnapshot(checkpoint_name(id), "the format of the snapshot is unknown")
-    if (manifest.topic_id, manifest.partition) != (str(partition.topic_id), partition.index):
+    if (manifest.topic_id, manifest.partition) != (uuid_to_text(partition.topic_id), partition.index):
         raise DamagedSnapshot(checkpoint_name(id), "the snapshot belongs to another partition")
     return manifest
 

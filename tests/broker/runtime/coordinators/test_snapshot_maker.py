@@ -90,6 +90,9 @@ def test_load_reads_the_snapshot_and_parks_the_offsets() -> None:
     replica.make_due()
     replica.commit(("b", 500), ("c", 7))
     replica.remove("a")
+    figures = replica.maker.figures
+    assert (figures.made, figures.failed) == (1, 0)
+    assert figures.bytes_written > 0
     shard = replica.load()
     assert not shard.parking.is_empty
     assert offsets_of(shard, "a", "b", "c") == [None, 500, 7]
