@@ -190,6 +190,7 @@ class BrokerConfig:
     group_streams_max_size = integer()
     group_streams_initial_rebalance_delay_ms = integer()
     group_share_enable = boolean()
+    group_share_assignors = items()
     group_share_heartbeat_interval_ms = integer()
     group_share_min_heartbeat_interval_ms = integer()
     group_share_max_heartbeat_interval_ms = integer()

@@ -1,26 +1,52 @@
 """The settings of share groups, from the node's configuration and the cluster's metadata."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.errors import ConfigError
 from broker.config.group_config import group_values
 from broker.groups.consumer.environment import MemberIntervals
+from broker.groups.share.assignor import ShareAssignor, SimpleAssignor
 from broker.groups.share.environment import ShareGroupEnvironment
 from broker.metadata.image.config_image import ResourceType
 from broker.metadata.image.features import SHARE_VERSION
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.coordinators.cluster_topics import ImageTopics
+from storage.tiered.loading.import_paths import imported, made
+
+_ASSIGNORS_KEY = "group.share.assignors"
+_KNOWN: Mapping[str, Callable[[], ShareAssignor]] = {
+    SimpleAssignor.name: SimpleAssignor,
+    "org.apache.kafka.coordinator.group.assignor.SimpleAssignor": SimpleAssignor,
+}
 
 
 def share_group_environment(config: BrokerConfig, image: Callable[[], MetadataImage]) -> ShareGroupEnvironment:
-    """Return the settings and look-ups."""
+    """Return the settings and look-ups. Raise ConfigError for an assignor that cannot be loaded."""
     return ShareGroupEnvironment(
         max_size=config.group_share_max_size,
         initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
         topics=lambda: ImageTopics(image()),
         intervals=lambda group_id: _intervals(config, image(), group_id),
+        assignor=load_share_assignor(config.group_share_assignors),
     )
+
+
+def load_share_assignor(names: Sequence[str]) -> ShareAssignor:
+    """Return the only assignor, by its name or its import path. Raise ConfigError."""
+    if len(names) != 1:
+        message = f"{_ASSIGNORS_KEY} has {len(names)} assignors but must have exactly one."
+        raise ConfigError(_ASSIGNORS_KEY, message)
+    (name,) = names
+    known = _KNOWN.get(name)
+    if known is not None:
+        return known()
+    try:
+        factory = imported(_ASSIGNORS_KEY, name, None, SimpleAssignor.name)
+        return cast(ShareAssignor, made(_ASSIGNORS_KEY, name, factory))
+    except ValueError as error:
+        raise ConfigError(_ASSIGNORS_KEY, str(error)) from error
 
 
 def serves_share_groups(config: BrokerConfig, image: MetadataImage) -> bool:

@@ -73,7 +73,7 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("group.share.enable", BOOLEAN, "false",
         "Whether share groups are served, regardless of the finalized feature.", internal=True),
     ConfigKey("group.share.assignors", LIST, "simple",
-        "Server-side assignor of share groups.", rule=non_empty, honoured=False),
+        "Server-side assignor of share groups: simple, or one by its import path.", rule=non_empty),
     ConfigKey("group.share.delivery.count.limit", INT, "5",
         "Deliveries of a record before it is archived.", rule=between(2, 10)),
     ConfigKey("group.share.heartbeat.interval.ms", INT, "5000",

@@ -5,14 +5,47 @@ partitions, rounded up. Where they differ, this holds for each topic alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from broker.groups.consumer.assignment import Assignment, assignment_from, each_partition
 from protocol.primitives import Uuid
 
-SIMPLE_ASSIGNOR: Final = "simple"
-
 SharedPartition = tuple[Uuid, int]
+
+
+class ShareAssignor(Protocol):
+    """Assigns partitions to members; a partition may have several."""
+
+    @property
+    def name(self) -> str:
+        """The name that ShareGroupDescribe shows."""
+
+    def assign(
+        self,
+        subscriptions: Mapping[str, frozenset[Uuid]],
+        partitions: Mapping[Uuid, Sequence[int]],
+        former: Mapping[str, Assignment],
+    ) -> Mapping[str, Assignment]:
+        """Return the target of each member; a member without one gets no partitions. Raise AssignorFailed.
+
+        `subscriptions` are the ids of each member's topics, `partitions` can be assigned, and `former` are the former
+        targets. The result must depend on the input alone.
+        """
+
+
+class SimpleAssignor:
+    """Balances partitions among members; see the module."""
+
+    name: Final = "simple"
+
+    def assign(
+        self,
+        subscriptions: Mapping[str, frozenset[Uuid]],
+        partitions: Mapping[Uuid, Sequence[int]],
+        former: Mapping[str, Assignment],
+    ) -> Mapping[str, Assignment]:
+        """Return the target of each member."""
+        return assign_shared(subscriptions, partitions, former)
 
 
 def assign_shared(

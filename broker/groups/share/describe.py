@@ -2,7 +2,6 @@
 
 from broker.groups.consumer.assignment import Assignment, in_order
 from broker.groups.consumer.topics import TopicsView
-from broker.groups.share.assignor import SIMPLE_ASSIGNOR
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.member import ShareGroupMember
 from protocol.messages.list_groups import ListedGroup
@@ -22,14 +21,14 @@ def listed_share_group(group: ShareGroup) -> ListedGroup:
     )
 
 
-def describe_share_group(group: ShareGroup, topics: TopicsView) -> DescribedGroup:
-    """Return the group with its members."""
+def describe_share_group(group: ShareGroup, topics: TopicsView, assignor: str) -> DescribedGroup:
+    """Return the group with its members, and the name of its assignor."""
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=SIMPLE_ASSIGNOR,
+        assignor_name=assignor,
         members=[_member(group, member, topics) for member in group.members.values()],
     )
 

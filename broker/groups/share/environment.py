@@ -1,10 +1,11 @@
 """The settings of share groups, and their view of the cluster."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.groups.consumer.environment import MemberIntervals
 from broker.groups.consumer.topics import NoTopics, TopicsView
+from broker.groups.share.assignor import ShareAssignor, SimpleAssignor
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,4 @@ class ShareGroupEnvironment:
     initialize_retry_interval_ms: int = 30_000
     topics: Callable[[], TopicsView] = NoTopics
     intervals: Callable[[str], MemberIntervals] = lambda _: MemberIntervals()
+    assignor: ShareAssignor = field(default_factory=SimpleAssignor)

@@ -86,7 +86,9 @@ class ShareGroups:
     def describe(self, group_id: str) -> CoordinatorResult[Any, DescribedGroup]:
         """Return the group; the error GROUP_ID_NOT_FOUND for a missing one, and for one of another type."""
         try:
-            described = describe_share_group(self._find(group_id), self._environment.topics())
+            described = describe_share_group(
+                self._find(group_id), self._environment.topics(), self._environment.assignor.name
+            )
         except KafkaError as error:
             described = DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
         return CoordinatorResult(described)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from broker.coordination.shard import CoordinatorResult
 from broker.groups.caller import Caller
-from broker.groups.consumer.assignment import Assignment, in_order
+from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment, in_order
+from broker.groups.consumer.assignors.assignor import AssignorFailed
 from broker.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, MemberAssignment
 from broker.groups.consumer.topics import metadata_hash
-from broker.groups.share.assignor import assign_shared
 from broker.groups.share.environment import ShareGroupEnvironment
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.initialization import ShareInitialization, begin_initialization
@@ -33,6 +33,7 @@ from broker.groups.share.records import (
 )
 from broker.groups.share.timers import ShareGroupTimers
 from broker.groups.share.validation import check_share_epoch, check_share_room
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.share_group_heartbeat import Assignment as AssignmentMessage
 from protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
@@ -148,16 +149,23 @@ class ShareGroupHeartbeat:
         for names in {member.topic_names for member in members.values()}:
             found = (topics.describe(name) for name in names)
             ids[names] = frozenset(topic.topic_id for topic in found if topic is not None)
-        targets = assign_shared(
-            {member_id: ids[member.topic_names] for member_id, member in members.items()},
-            initialized,
-            {member_id: group.target(member_id) for member_id in members},
-        )
-        for member_id, target in targets.items():
+        assignor = self._environment.assignor
+        try:
+            targets = assignor.assign(
+                {member_id: ids[member.topic_names] for member_id, member in members.items()},
+                initialized,
+                {member_id: group.target(member_id) for member_id in members},
+            )
+        except AssignorFailed as error:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"The assignor {assignor.name} has no assignment: {error}"
+            ) from error
+        for member_id in members:
+            target = targets.get(member_id, NO_PARTITIONS)
             if not group.has_target(member_id) or target != group.target(member_id):
                 records.append(share_target_written(group.group_id, member_id, target))
         records.append(share_target_epoch_written(group.group_id, epoch))
-        return epoch, targets[after.member_id]
+        return epoch, targets.get(after.member_id, NO_PARTITIONS)
 
 
 def _lacks_initialized(group: ShareGroup) -> bool:

@@ -6,6 +6,7 @@ from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import TimerQueue
 from broker.groups.caller import Caller
 from broker.groups.consumer.environment import MemberIntervals
+from broker.groups.share.assignor import ShareAssignor, SimpleAssignor
 from broker.groups.share.environment import ShareGroupEnvironment
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.groups import ShareGroups
@@ -34,13 +35,18 @@ class ShareGroupHarness:
         self.others: set[str] = set()
         self.max_size = 5
         self.log: list[tuple[bytes, bytes | None]] = []
+        self.assignor: ShareAssignor = SimpleAssignor()
         self.pending: ShareInitialization | None = None
         self.queue: TimerQueue[Any] = TimerQueue(self.clock.monotonic_ms)
         self.groups = self._new_groups()
 
     def _new_groups(self) -> ShareGroups:
         environment = ShareGroupEnvironment(
-            self.max_size, RETRY_MS, lambda: self.topics, lambda _: MemberIntervals(SESSION_MS, 5_000)
+            self.max_size,
+            RETRY_MS,
+            lambda: self.topics,
+            lambda _: MemberIntervals(SESSION_MS, 5_000),
+            self.assignor,
         )
         return ShareGroups(environment, self.queue, self.clock, self.others.__contains__)
 

@@ -1,10 +1,16 @@
 """Members of share groups: joining, assignment, sessions, fencing, and failover."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from broker.config.errors import ConfigError
+from broker.groups.consumer.assignment import Assignment
+from broker.groups.consumer.assignors.assignor import AssignorFailed
+from broker.groups.share.assignor import SimpleAssignor
+from broker.node.share_groups import load_share_assignor
 from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import Uuid
 from tests.broker.groups.share.share_group_harness import RETRY_MS, SESSION_MS, ShareGroupHarness, assigned
 
 
@@ -31,6 +37,44 @@ def test_member_gets_partitions_once_they_are_initialized(harness: ShareGroupHar
     assert (reached.member_epoch, assigned(reached)) == (2, {"t": [0, 1]})
     assert assigned(harness.beat("a", 2)) is None
     assert assigned(harness.beat("a", 2, "t")) == {"t": [0, 1]}
+
+
+class FirstMemberTakesAll:
+    """An assignor of a user; the first member by its id gets all partitions."""
+
+    name = "first"
+
+    def assign(
+        self,
+        subscriptions: Mapping[str, frozenset[Uuid]],
+        partitions: Mapping[Uuid, Sequence[int]],
+        former: Mapping[str, Assignment],
+    ) -> Mapping[str, Assignment]:
+        if len(subscriptions) > 2:
+            raise AssignorFailed("two members at most")
+        return {min(subscriptions): {topic_id: frozenset(indexes) for topic_id, indexes in partitions.items()}}
+
+
+def test_assignor_of_the_settings_decides(harness: ShareGroupHarness) -> None:
+    harness.assignor = FirstMemberTakesAll()
+    harness.reload()
+    harness.join("b", "t")
+    assert assigned(harness.beat("b", 1)) == {"t": [0, 1]}
+    harness.join("a", "t")
+    assert assigned(harness.beat("b", 2)) == {}
+    assert harness.groups.describe("g").response.assignor_name == "first"
+    end = len(harness.log)
+    assert refusal(lambda: harness.join("c", "t")) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(harness.log) == end
+
+
+def test_assignor_is_loaded_by_name_or_path() -> None:
+    for name in ("simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"):
+        assert isinstance(load_share_assignor([name]), SimpleAssignor)
+    assert load_share_assignor([f"{__name__}:FirstMemberTakesAll"]).name == "first"
+    for names in (["simple", "simple"], ["best"], ["missing.module:Assignor"]):
+        with pytest.raises(ConfigError, match=r"group\.share\.assignors"):
+            load_share_assignor(names)
 
 
 def test_settled_group_writes_nothing(harness: ShareGroupHarness) -> None:
