@@ -14,7 +14,7 @@ from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-KILLS = 20
+KILLS = 12
 PARTITIONS = 4
 PRODUCERS = 3
 SEED = 7
