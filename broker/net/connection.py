@@ -39,7 +39,7 @@ from broker.net.backlog import RequestBacklog
 from broker.net.idle import IdleOrder
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import FrameReceiver, ReceiveArena
-from broker.net.request import CloseConnection, ConnectionInfo, EncodedResponse, OpenPipeline, Request
+from broker.net.request import ANONYMOUS, CloseConnection, ConnectionInfo, EncodedResponse, OpenPipeline, Request
 from broker.net.response_order import ResponseOrder, ResponseSlot
 from broker.net.response_writer import ResponseWriter
 from broker.net.stats import ListenerStats
@@ -390,8 +390,10 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             log.debug("connection closed by its peer", peer=peer, listener=self.info.listener)
         elif isinstance(error, CloseConnection | DecodeError):
             now_ms = self._shared.clock.monotonic_ms()
+            info = self.info
+            known = {} if info.principal == ANONYMOUS else {"principal": info.principal}
             self._shared.warnings.report(
-                "closed a connection", now_ms, reason=error, peer=peer, listener=self.info.listener
+                "closed a connection", now_ms, reason=error, peer=peer, listener=info.listener, **known
             )
         else:
             log.error("request handler failed; the connection is closed", error, peer=peer)

@@ -129,7 +129,8 @@ def _open_pkcs12(store: StoreSettings, data: bytes, password: str | None) -> pkc
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise _error(store, f"cannot be read as PKCS12 with the given password ({store.location})") from None
+        with_password = "without a password" if password is None else "with the given password"
+        raise _error(store, f"cannot be read as PKCS12 {with_password} ({store.location})") from None
 
 
 def _plain(key: PrivateKeyTypes) -> bytes:

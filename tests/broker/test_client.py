@@ -245,6 +245,18 @@ def test_next_bootstrap_server_is_tried(broker: FakeBroker) -> None:
         assert client.any().endpoint.port == broker.port
 
 
+def test_secrets_are_no_part_of_a_configurations_text() -> None:
+    config = ClientConfig.parse("h:1", {"security.protocol": "SSL", "ssl.keystore.password": "sesame"})
+    assert config.tls == (("ssl.keystore.password", "sesame"),)
+    assert "sesame" not in repr(config)
+
+
+def test_unusable_tls_properties_are_refused(broker: FakeBroker) -> None:
+    config = ClientConfig.parse(broker.address, {"security.protocol": "SSL", "ssl.truststore.location": "/missing"})
+    with Client(config) as client, pytest.raises(ClientError, match=r"^ssl\.truststore\.location cannot be read"):
+        client.metadata()
+
+
 def test_unsupported_security_protocol_is_refused(broker: FakeBroker) -> None:
     config = ClientConfig.parse(broker.address, {"security.protocol": "sasl_ssl"})
     with Client(config) as client, pytest.raises(ClientError, match=r"security\.protocol=SASL_SSL is not implemented"):
