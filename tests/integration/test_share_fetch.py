@@ -9,9 +9,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client import Client, ClientConfig, Connection, raise_for
 from protocol.errors import ErrorCode
+from protocol.messages import describe_share_group_offsets as describing
 from protocol.messages import initialize_share_group_state as initial
 from protocol.messages import share_acknowledge as acknowledging
 from protocol.messages import share_fetch as fetching
+from protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
@@ -110,6 +115,24 @@ class ShareCluster:
             producer.produce(TOPIC, str(number).encode(), partition=0)
         assert producer.flush(30) == 0
 
+    def lag(self) -> int:
+        """Return the lag that DescribeShareGroupOffsets shows (KIP-1226)."""
+        topic = describing.DescribeShareGroupOffsetsRequestTopic(TOPIC, [0])
+        request = DescribeShareGroupOffsetsRequest([describing.DescribeShareGroupOffsetsRequestGroup(GROUP, [topic])])
+
+        def ask() -> int:
+            group = client.coordinator(GROUP).call(request, DescribeShareGroupOffsetsResponse).groups[0]
+            raise_for(group.error_code, GROUP)
+            (found,) = group.topics[0].partitions
+            raise_for(found.error_code, TOPIC)
+            return found.lag
+
+        client = Client(ClientConfig.parse(self.node.bootstrap))  # a retry closes all connections of its client
+        try:
+            return client.retrying(ask)
+        finally:
+            client.close()
+
     def member(self, name: str) -> ShareMemberClient:
         return ShareMemberClient(self.client, self.topic_id, name)
 
@@ -139,15 +162,19 @@ def test_records_go_to_one_member_at_a_time_until_they_are_acknowledged(cluster:
     assert acquired_in(bob.fetch(max_wait_ms=0)) == [], "ann holds all records"
     assert ann.acknowledge(0, 3, ACCEPT) == ErrorCode.NONE
     assert ann.acknowledge(0, 3, ACCEPT) == ErrorCode.NONE, "the window begins after these records"
+    assert cluster.lag() == 6
+    assert ann.acknowledge(8, 9, ACCEPT) == ErrorCode.NONE
+    assert cluster.lag() == 4, "records that are done with do not count, wherever they lie"
     assert ann.acknowledge(4, 5, RELEASE) == ErrorCode.NONE
     assert bob.acquire() == [(4, 5, 2)]
     refused = bob.fetch((6, 7, ACCEPT), max_wait_ms=0)
     assert refused.responses[0].partitions[0].acknowledge_error_code == ErrorCode.INVALID_RECORD_STATE
     ann.connection.close()
-    assert bob.acquire() == [(6, 9, 2)], "ann's connection has released her records"
-    closed = bob.fetch((4, 9, ACCEPT), epoch=-1)
+    assert bob.acquire() == [(6, 7, 2)], "ann's connection has released her records"
+    closed = bob.fetch((4, 7, ACCEPT), epoch=-1)
     assert closed.responses[0].partitions[0].acknowledge_error_code == ErrorCode.NONE
 
+    assert cluster.lag() == 0
     assert bob.fetch().error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     cluster.restart()
     cluster.produce(1)

@@ -96,7 +96,7 @@ class PendingShareFetch:
             self._runtime.loop.call_soon(self._run)
 
     def _on_time(self) -> None:
-        self._is_last = True
+        self._is_last = self._rounds.has_expired = True
         self._run()
 
     def _give_up(self) -> None:

@@ -78,6 +78,8 @@ class ShareFetchRounds:
         self.cold: list[tuple[Partition, LogSlice]] = []
         """Records of the last round that are not in memory; nothing was acquired then."""
         self.led: dict[TopicPartitionId, LedSharePartition] = {}
+        self.has_expired = False
+        """Whether the request was answered because its time was over."""
         self.remote: RemoteFetch | None = None
         self._remote_reads = remote_reads
         self._member = member

@@ -73,8 +73,22 @@ class ShareFetchService:
         keys = session.take_turn()
         rounds = ShareFetchRounds(session.member, keys, options, self.partitions, self.shares, self._remote_reads)
         pending = PendingShareFetch(rounds, self._runtime)
+        if keys and options.max_records > 0:
+            began_ms = self._runtime.clock.monotonic_ms()
+            pending.future.add_done_callback(partial(self._on_fetched, session.member.group_id, len(keys), began_ms))
         pending.start(when_input_ended)
         return pending.future
+
+    def _on_fetched(
+        self, group_id: str, partitions: int, began_ms: float, done: "asyncio.Future[ShareFetchRounds]"
+    ) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        rounds, figures = done.result(), self.shares.services.figures
+        acquired = sum(1 for each in rounds.results.values() if each.acquired)
+        figures.expired_fetches += rounds.has_expired
+        if rounds.led and self._sessions.has_group(group_id):
+            figures.note_fetch(group_id, partitions, acquired, self._runtime.clock.monotonic_ms() - began_ms)
 
     async def acknowledge(self, member: ShareMember, acknowledgements: Acknowledgements) -> Results:
         """Acknowledge records of a member; return the results once they are persisted."""
@@ -124,3 +138,4 @@ class ShareFetchService:
     def _retire(self, group_id: str) -> None:
         if not self._sessions.has_group(group_id):
             self.shares.retire(group_id)
+            self.shares.services.figures.fetches.pop(group_id, None)

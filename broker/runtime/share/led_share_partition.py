@@ -64,6 +64,8 @@ class LedSharePartition:
         self.available = Watches()
         self._services = services
         self._on_ended = on_ended
+        self._acquired_batches = 0
+        self._acquired_records = 0
         self._is_writing = False
         self._is_retired = False
         self._results: dict[ShareUpdate, asyncio.Future[ErrorCode]] = {}
@@ -85,7 +87,8 @@ class LedSharePartition:
         """The metrics."""
         state, topic = self.state, self.partition.topic
         counts = (0, 0, 0) if state is None else (state.in_flight_count, state.batch_count, state.expired_locks)
-        return SharePartitionFigures(self.key.group_id, topic, self.key.partition, *counts)
+        acquired = (self._acquired_batches, self._acquired_records)
+        return SharePartitionFigures(self.key.group_id, topic, self.key.partition, *counts, *acquired)
 
     # Loading.
 
@@ -160,6 +163,8 @@ class LedSharePartition:
         """Acquire records for a member, for the lock duration of the group."""
         assert self.state is not None
         acquired = self.state.acquire(request, fetched, self._lock_deadline_ms())
+        self._acquired_batches += len(acquired)
+        self._acquired_records += sum(each.last - each.first + 1 for each in acquired)
         self._set_timer()
         return acquired
 

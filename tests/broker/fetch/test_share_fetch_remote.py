@@ -57,9 +57,10 @@ class TieredShares:
             self.plane.partitions, self.shares, ShareSessions(10), self.plane.runtime, self.plane.reads
         )
         self._session: ShareSession | None = None
+        self._connection = self.plane.context(2).connection
 
     def fetch(self, max_records: int = 500, max_wait_ms: int = 500) -> "asyncio.Future[ShareFetchRounds]":
-        connection = self.plane.context(2).connection
+        connection = self._connection
         key = (self.plane.partition().topic_id, 0)
         epoch = 0 if self._session is None else self._session.epoch
         session = self.service.open(
@@ -71,6 +72,10 @@ class TieredShares:
         future = self.service.fetch(session, options, lambda _: None)
         self.plane.loop.run_soon()
         return future
+
+    def close(self) -> None:
+        """Close the member's connection."""
+        self._connection.closed()
 
     def load(self) -> None:
         """Load the share partition with a request that wants no records."""
@@ -159,3 +164,27 @@ def test_new_group_starts_at_the_end_where_no_record_is_late_enough(tiered: Tier
     tiered.plane.settle()
     tiered.plane.fill(1)
     assert tiered.acquired(future) == [3]
+
+
+def test_fetches_are_counted_until_the_group_has_no_session(tiered: TieredShares) -> None:
+    tiered.plane.make_remote(3)
+    tiered.load()
+    tiered.acquired(tiered.fetch())
+    future = tiered.fetch()
+    tiered.plane.settle(600)
+    assert tiered.acquired(future) == []
+    figures = tiered.shares.services.figures
+    assert figures.expired_fetches == 1
+    values = {
+        f"{family.name}{sample.suffix}": sample.value
+        for family in figures.families(tiered.shares.figures)
+        for sample in family.read()
+    }
+    assert values["kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio_count"] == 2
+    assert values["kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio_sum"] == 100
+    assert values["kafka_server_sharegroupmetrics_topicpartitionsacquiretimems_count"] == 1
+    assert values["kafka_server_delayedsharefetchmetrics_expires_total"] == 1
+    batches = values["kafka_server_sharepartitionmetrics_inflightbatchmessagecount_count"]
+    assert (batches >= 1, values["kafka_server_sharepartitionmetrics_inflightbatchmessagecount_sum"]) == (True, 3)
+    tiered.close()
+    assert figures.fetches == {}
