@@ -26,7 +26,7 @@ from tests.benchmarks import (
     tiered_source,
     wire,
 )
-from tests.benchmarks.coordinators import ConsumeCommitted, OffsetCommits, Rebalance, TransactionalProduce
+from tests.benchmarks.coordinators import ConsumeCommitted, OffsetCommits, Rebalance, ShareGroup, TransactionalProduce
 from tests.benchmarks.sides import Side
 from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Produce, SyncProduce, Workload
 from tests.support.kafka.apache_kafka import REPOSITORY
@@ -136,7 +136,7 @@ def coordinator_workloads() -> Sequence[Workload]:
     """Return the workloads of transactions and groups."""
     rebalances = [Rebalance(members, protocol) for members in (50, 500) for protocol in ("classic", "consumer")]
     transactions = [TransactionalProduce(producers) for producers in (10, 100)]
-    return (*transactions, ConsumeCommitted(1000, 100_000), OffsetCommits(), *rebalances)
+    return (*transactions, ConsumeCommitted(1000, 100_000), OffsetCommits(), *rebalances, ShareGroup())
 
 
 def metadata_rows(only: str) -> list[Row]:

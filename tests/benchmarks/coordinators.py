@@ -1,4 +1,4 @@
-"""Workloads of the coordinators: transactions, read_committed consumption, rebalances, offset commits."""
+"""Workloads of the coordinators: transactions, read_committed consumption, rebalances, offset commits, share groups."""
 
 import statistics
 import time
@@ -19,6 +19,12 @@ from protocol.messages.consumer_group_heartbeat import (
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -29,11 +35,20 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.messages.share_fetch import (
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from tests.benchmarks.scripts import Call, Script, ScriptRunner
 from tests.benchmarks.sides import Side
-from tests.benchmarks.workloads import HIGHER, LOWER, Consume, new_topic
+from tests.benchmarks.workloads import HIGHER, LOWER, Consume, delete_topic, new_topic
 from tests.support.clients.replicated_load import create_topic as create_partitioned_topic
 
 NOT_READY = frozenset(
@@ -306,3 +321,85 @@ class Rebalance:
                 self._settle(name, epoch, self._owned.get(name, 0))
             yield 0.0 if owned is not None else self.HEARTBEAT_S
         yield Call(ConsumerGroupHeartbeatRequest(group, member_id, -1), 1, ConsumerGroupHeartbeatResponse)
+
+
+class ShareGroup:
+    """Records of 100 bytes that a new share group acquires and acknowledges per second: one member for each of ten
+    partitions, each share fetch acknowledges the records of the one before.
+    """
+
+    MEMBERS, RECORDS, SIZE, AT_ONCE = 10, 100_000, 100, 500
+    GROUP_CONFIG, ACCEPT = 32, 1
+
+    def __init__(self) -> None:
+        self.figures = {"share group, acknowledged records": ("1/s", HIGHER), "share group, broker CPU": ("us", LOWER)}
+        self._done_at = 0.0
+
+    def run(self, side: Side) -> dict[str, float]:
+        """Run once."""
+        group = topic = f"shared-{uuid.uuid4().hex}"
+        create_partitioned_topic(side.bootstrap, topic, self.MEMBERS, 1)
+        self._fill(side, topic)
+        members = [str(uuid.uuid4()) for _ in range(self.MEMBERS)]
+        topic_ids: list[Uuid] = []
+        ScriptRunner(side.bootstrap, [self._join(group, topic, members[0], topic_ids)]).run()
+        runner = ScriptRunner(
+            side.bootstrap,
+            (self._share(group, member, topic_ids[0], number) for number, member in enumerate(members)),
+        )
+        cpu = side.cpu_s()
+        started = runner.run()
+        took, used = self._done_at - started, side.cpu_s() - cpu
+        delete_topic(side, topic)
+        return dict(zip(self.figures, (self.RECORDS / took, used * 1e6 / self.RECORDS), strict=True))
+
+    def _fill(self, side: Side, topic: str) -> None:
+        producer = confluent_kafka.Producer({"bootstrap.servers": side.bootstrap, "batch.num.messages": self.AT_ONCE})
+        for number in range(self.RECORDS):
+            producer.produce(topic, b"x" * self.SIZE, partition=number // self.AT_ONCE % self.MEMBERS)
+            if number % 10_000 == 0:
+                assert producer.flush(60) == 0
+        assert producer.flush(60) == 0
+
+    def _join(self, group: str, topic: str, member: str, topic_ids: list[Uuid]) -> Script:
+        """Begin at the first record, and join until the group knows the state of all partitions."""
+        change = AlterConfigsResource(
+            self.GROUP_CONFIG, group, [AlterableConfig("share.auto.offset.reset", 0, "earliest")]
+        )
+        call = Call(IncrementalAlterConfigsRequest([change]), 1, IncrementalAlterConfigsResponse)
+        altered = received((yield call), IncrementalAlterConfigsResponse)
+        assert altered.responses[0].error_code == 0, altered
+        yield from find_coordinator(group, 0)
+        epoch, count = 0, 0
+        while count < self.MEMBERS:
+            beat = ShareGroupHeartbeatRequest(group, member, epoch, None, [topic])
+            answer = received((yield Call(beat, 1, ShareGroupHeartbeatResponse)), ShareGroupHeartbeatResponse)
+            assert answer.error_code in NOT_READY | {ErrorCode.NONE}, answer
+            epoch = answer.member_epoch or epoch
+            assigned = [] if answer.assignment is None else answer.assignment.topic_partitions
+            topic_ids[:] = [each.topic_id for each in assigned]
+            count = sum(len(each.partitions) for each in assigned)
+            yield 0.05
+
+    def _share(self, group: str, member: str, topic_id: Uuid, partition: int) -> Script:
+        session_epoch, remaining, held = 0, self.RECORDS // self.MEMBERS, list[AcknowledgementBatch]()
+        while remaining:
+            topics = [FetchTopic(topic_id, [FetchPartition(partition, 0, held)])]
+            request = ShareFetchRequest(
+                group, member, session_epoch, 500, 1, 1 << 20, self.AT_ONCE, self.AT_ONCE, topics=topics
+            )
+            answer = received((yield Call(request, 1, ShareFetchResponse)), ShareFetchResponse)
+            assert answer.error_code == 0, answer
+            session_epoch += 1
+            found = [each for topic in answer.responses for each in topic.partitions]
+            if any(each.error_code in NEW_TOPIC | NOT_READY for each in found):
+                yield RETRY_S
+                continue
+            assert all(each.error_code == each.acknowledge_error_code == 0 for each in found), found
+            remaining -= sum(each.last_offset - each.first_offset + 1 for each in held)
+            held = [
+                AcknowledgementBatch(each.first_offset, each.last_offset, [self.ACCEPT])
+                for data in found
+                for each in data.acquired_records
+            ]
+        self._done_at = time.monotonic()
