@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.benchmarks import (
+    coordinator_failover,
     metadata_pipeline,
     metadata_scale,
     metadata_spark,
@@ -123,6 +124,7 @@ def run(asked: int | None, only: str) -> list[Row]:
             )
     return (
         rows
+        + coordinator_rows(only)
         + metadata_rows(only)
         + replication_rows(only, asked)
         + tiered_rows(only, asked)
@@ -137,6 +139,13 @@ def coordinator_workloads() -> Sequence[Workload]:
     rebalances = [Rebalance(members, protocol) for members in (50, 500) for protocol in ("classic", "consumer")]
     transactions = [TransactionalProduce(producers) for producers in (10, 100)]
     return (*transactions, ConsumeCommitted(1000, 100_000), OffsetCommits(), *rebalances, ShareGroup())
+
+
+def coordinator_rows(only: str) -> list[Row]:
+    """Measure the load of a coordinator with many offsets, once: three clusters, of which each is filled anew."""
+    return [
+        row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in coordinator_failover.rows(only)
+    ]
 
 
 def metadata_rows(only: str) -> list[Row]:

@@ -9,6 +9,7 @@ Direct use: `python -m tests.benchmarks.coordinator_failover [--groups N] [--par
 """
 
 import argparse
+import re
 import shutil
 import tempfile
 import time
@@ -31,6 +32,7 @@ from tests.support.processes.broker_cluster import BrokerCluster
 TOPIC = "positions"
 OFFSETS_PARTITION = "__consumer_offsets-0"
 DEADLINE_S = 300
+BENCH_GROUPS, BENCH_PARTITIONS = 2_000, 100  # in the table of `make bench`
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "2",
@@ -120,6 +122,35 @@ def measure_kafka(directory: Path, segments: Path, groups: int) -> float:
         with Client(ClientConfig.parse(bootstrap)) as client:
             coordinator(client, group_name(groups // 2))
         return time.monotonic() - started
+
+
+def rows(only: str) -> list[tuple[str, float, float | None, str, str]]:
+    """Return the rows of the report, measured once: name, figures of both brokers, unit, better direction.
+
+    A load counts from the election (Kafka: the start of its listener) until the coordinator serves the partition.
+    """
+    title = f"coordinator load, {BENCH_GROUPS * BENCH_PARTITIONS:,} offsets"
+    names = {True: f"{title}, with a snapshot", False: f"{title}, without one"}
+    failovers = {with_one: f"{name}, answer after kill -9" for with_one, name in names.items()}
+    if not any(only in name for name in (*names.values(), *failovers.values())):
+        return []
+    found: list[tuple[str, float, float | None, str, str]] = []
+    with tempfile.TemporaryDirectory() as directory:
+        measured = {
+            with_one: measure_failover(
+                Path(directory) / str(with_one), BENCH_GROUPS, BENCH_PARTITIONS, snapshots=with_one
+            )
+            for with_one in (True, False)
+        }
+        segments = measured[False][2]
+        has_kafka = unavailable_reason() is None
+        kafka_s = measure_kafka(Path(directory) / "kafka", segments, BENCH_GROUPS) if has_kafka else None
+    for with_one, (elapsed_s, line, _) in measured.items():
+        load = re.search(r"\bms=(\d+)", line)
+        assert load is not None, line
+        found.append((names[with_one], int(load[1]) / 1000, kafka_s, "s", "lower"))
+        found.append((failovers[with_one], elapsed_s, None, "s", "lower"))
+    return found
 
 
 def main() -> None:
