@@ -4,8 +4,10 @@ Loads are numbers of partitions over all topics. The topics are balanced one by 
 partitions of one topic can unbalance another. A heap of members by load gives each step in logarithmic time.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Final
 
 from broker.groups.consumer.assignment import Assignment, in_order
@@ -13,6 +15,8 @@ from broker.groups.consumer.assignors.assignor import AssignableGroup
 from protocol.primitives import Uuid
 
 _ROUNDS: Final = 16
+_FEW: Final = 4
+"""Partitions of a topic up to which a search for the least loaded subscriber is faster than a heap of all."""
 
 
 def balanced(group: AssignableGroup) -> Mapping[str, Assignment]:
@@ -29,16 +33,25 @@ def balanced(group: AssignableGroup) -> Mapping[str, Assignment]:
     return loads.targets()
 
 
+def _subscribers(group: AssignableGroup) -> dict[Uuid, list[int]]:
+    """Return the numbers of each topic's subscribers, in ascending order. Equal subscriptions are read once."""
+    sharing: dict[frozenset[Uuid], list[int]] = {}
+    for number, member in enumerate(group.members.values()):
+        sharing.setdefault(member.topic_ids, []).append(number)
+    found: defaultdict[Uuid, list[list[int]]] = defaultdict(list)
+    for topic_ids, numbers in sharing.items():
+        for topic_id in topic_ids:
+            found[topic_id].append(numbers)
+    return {topic_id: each[0] if len(each) == 1 else sorted(chain(*each)) for topic_id, each in found.items()}
+
+
 class _Loads:
     """The assignment under construction; members are numbers, in the order of the group."""
 
     def __init__(self, group: AssignableGroup) -> None:
         self._member_ids = list(group.members)
         self._loads = [0] * len(self._member_ids)
-        self.subscribers: dict[Uuid, list[int]] = {}
-        for number, member in enumerate(group.members.values()):
-            for topic_id in member.topic_ids:
-                self.subscribers.setdefault(topic_id, []).append(number)
+        self.subscribers = _subscribers(group)
         self._counts = {topic_id: group.partition_count(topic_id) for topic_id in self.subscribers}
         self._owned: dict[Uuid, dict[int, list[int]]] = {topic_id: {} for topic_id in self.subscribers}
         self._free = {topic_id: dict.fromkeys(range(count)) for topic_id, count in self._counts.items()}
@@ -61,6 +74,14 @@ class _Loads:
         free = self._free[topic_id]
         if not free:
             return
+        if len(free) <= _FEW:
+            numbers, loads, owned = self.subscribers[topic_id], self._loads, self._owned[topic_id]
+            for partition in free:
+                taker = min(numbers, key=loads.__getitem__)  # the first of several
+                owned.setdefault(taker, []).append(partition)
+                loads[taker] += 1
+            free.clear()
+            return
         least = [(self._loads[number], number) for number in self.subscribers[topic_id]]
         heapify(least)
         for partition in free:
@@ -74,6 +95,9 @@ class _Loads:
         """Move partitions of the topic from the most to the least loaded subscriber. Return the number of moves."""
         numbers = self.subscribers[topic_id]
         loads, owned = self._loads, self._owned[topic_id]
+        most_loaded = max((loads[number] for number, partitions in owned.items() if partitions), default=0)
+        if most_loaded - min(map(loads.__getitem__, numbers)) <= 1:
+            return 0  # the common case, without heaps
         least = [(loads[number], number) for number in numbers]
         most = [(-loads[number], -number) for number in numbers if owned.get(number)]
         heapify(least)
