@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams share-work spark-cluster franz-go librdkafka fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams share-work spark-cluster franz-go librdkafka migration fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -81,6 +81,9 @@ franz-go: $(BIN)/.installed-test  ## franz-go's own integration tests against th
 
 librdkafka: $(BIN)/.installed-test  ## librdkafka's own integration tests against three brokers (npm, C and C++ compilers; a quarter of an hour)
 	OTTLA_LIBRDKAFKA=1 $(BIN)/python -m pytest -q -s tests/interop/test_librdkafka_suite.py
+
+migration: $(BIN)/.installed-test  ## move a live group of librdkafka and Java consumers to the protocol "consumer" and back (Java 17, Maven; minutes)
+	OTTLA_MIGRATION_SHOW=1 $(BIN)/python -m pytest -q -s tests/integration/test_migration_show.py
 
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
