@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams share-work spark-cluster franz-go librdkafka migration fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams share-work spark-cluster franz-go librdkafka migration quotas fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -84,6 +84,9 @@ librdkafka: $(BIN)/.installed-test  ## librdkafka's own integration tests agains
 
 migration: $(BIN)/.installed-test  ## move a live group of librdkafka and Java consumers to the protocol "consumer" and back (Java 17, Maven; minutes)
 	OTTLA_MIGRATION_SHOW=1 $(BIN)/python -m pytest -q -s tests/integration/test_migration_show.py
+
+quotas: $(BIN)/.installed-test  ## measure a quota of 1 MB/s on three nodes, and the latency of another client (minutes)
+	OTTLA_QUOTA_SHOW=1 $(BIN)/python -m pytest -q -s tests/integration/test_quota_show.py
 
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
