@@ -118,6 +118,18 @@ class Simulator(ABC):
         return SimulationResult(self.seed, self.events, self.counts, found, self.last_lines(self.kept_lines))
 
 
+class PartCounts(Counts):
+    """Counts of a part of a simulation, under the names that the whole gives them."""
+
+    def __init__(self, whole: Counts, names: Mapping[str, str]) -> None:
+        self._whole = whole
+        self._names = names
+        super().__init__()
+
+    def add(self, name: str, count: int = 1) -> None:
+        self._whole.add(self._names.get(name, name), count)
+
+
 class EventLog:
     """The number of events, the incidents, and the last lines of a history; base of the checkers."""
 

@@ -1,5 +1,7 @@
 """A broker's process with a real replica of the metadata log, and with a controller on combined nodes."""
 
+import asyncio
+import inspect
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
@@ -16,12 +18,14 @@ from protocol.ids import BrokerId
 from tests.simulation.cluster.broker_tier import BrokerTier
 from tests.simulation.cluster.connections import ControllerWires
 from tests.simulation.cluster.controller import ControllerProcess, WitnessedLocalChannel
+from tests.simulation.cluster.coordinators.wiring import BrokerCoordinators
 from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.replica import MetadataReplica, MetadataSurroundings
 from tests.simulation.quorum.node import Node as QuorumNode
 from tests.simulation.replication.broker import Broker, Node, Surroundings
 from tests.simulation.replication.data_part import DataPart
 from tests.simulation.replication.metadata import Feed, MetadataReader
+from tests.simulation.replication.network import Call
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.simulation import ClusterSimulator
@@ -70,6 +74,7 @@ class ClusterBroker(Broker):
         self.io = self.stallable_io
         self.replica: MetadataReplica | None = None
         self.tier: BrokerTier | None = None
+        self.coordinators: BrokerCoordinators | None = None
         self.controller_wires: list[ControllerWires] = []
         """Connections to the controllers."""
         self.on_request: Callable[[ControllerWires, Any], None] | None = None
@@ -98,6 +103,23 @@ class ClusterBroker(Broker):
         replica.start()
 
     def _take_up_roles(self, data: DataPart) -> None:
+        self._take_up_tier(data)
+        if self._cluster.metadata_scenario.coordinators:
+            coordinators = self.coordinators = BrokerCoordinators(self, data)
+            data.handlers.update(coordinators.handlers())
+            coordinators.start()
+            self._add_publisher(coordinators)
+
+    def _close_roles(self, data: DataPart) -> None:
+        if self.coordinators is not None:
+            self.coordinators.close()
+        super()._close_roles(data)
+
+    def serve(self, call: Call) -> "asyncio.Future[Any] | Any":
+        answer = super().serve(call)
+        return self.process.create_task(answer) if inspect.iscoroutine(answer) else answer
+
+    def _take_up_tier(self, data: DataPart) -> None:
         shared = self._shared_tier
         if shared is None:
             super()._take_up_roles(data)

@@ -28,6 +28,7 @@ from broker.metadata.image.topic_image import TopicImage
 from broker.replication.leader import LeaderRole
 from broker.runtime.quorum.quorum import CommittedBatch
 from tests.simulation.cluster.committed import CommittedMetadata
+from tests.simulation.cluster.coordinators.checker import CoordinatorChecker
 from tests.simulation.cluster.replica import MetadataReplica
 from tests.simulation.cluster.sessions import SessionChecker
 from tests.simulation.cluster.tier import TIERED
@@ -39,7 +40,7 @@ from tests.simulation.replication.broker import Node
 from tests.simulation.replication.checker import KEPT_LINES
 from tests.simulation.replication.checker import Checker as PartitionChecker
 from tests.simulation.replication.disk import ReplicaName
-from tests.simulation.simulator import Counts, EventLog
+from tests.simulation.simulator import Counts, EventLog, PartCounts
 from tests.simulation.world import Process
 
 _LEADERLESS_MS: Final = 1_000.0
@@ -82,20 +83,15 @@ class ClusterCounts(Counts):
         "unanswered metadata",
         "remote reads",
         "tiered records read",
+        "transactions committed",
+        "transactions aborted",
+        "timed-out transactions",
+        "fenced transactional producers",
+        "stray requests of clients",
+        "offsets fetched",
+        "pipeline commits",
     )
     OPTIONAL = ("zombie leader seconds", "zombie controller seconds")
-
-
-class _Part(Counts):
-    """Counts of a part of the simulation, under names of their own."""
-
-    def __init__(self, whole: Counts, names: Mapping[str, str]) -> None:
-        self._whole = whole
-        self._names = names
-        super().__init__()
-
-    def add(self, name: str, count: int = 1) -> None:
-        self._whole.add(self._names.get(name, name), count)
 
 
 class _QuorumPart(QuorumChecker):
@@ -104,7 +100,7 @@ class _QuorumPart(QuorumChecker):
     def __init__(self, whole: EventLog, subjects: Mapping[int, QuorumNode], now_ms: Callable[[], float]) -> None:
         super().__init__(subjects, now_ms)
         names = {name: f"quorum {name}" for name in (*QuorumCounts.NAMES, *QuorumCounts.OPTIONAL)}
-        self.counts = _Part(whole.counts, names)
+        self.counts = PartCounts(whole.counts, names)
         self._whole = whole
 
     def note(self, text: str) -> None:
@@ -118,7 +114,7 @@ class _DataPart(PartitionChecker):
 
     def __init__(self, whole: EventLog, nodes: Mapping[int, Node], now_ms: Callable[[], float]) -> None:
         super().__init__(nodes, now_ms)
-        self.counts = _Part(whole.counts, {"elections": "partition elections"})
+        self.counts = PartCounts(whole.counts, {"elections": "partition elections"})
         self._whole = whole
         self.acknowledged: set[ReplicaName] = set()
         """Partitions with an acknowledgement of all in-sync replicas since the last reset."""
@@ -147,6 +143,7 @@ class ClusterChecker(EventLog):
         self.committed = CommittedMetadata(self._on_committed_image)
         self.sessions = SessionChecker(self, nodes, session_timeout_ms)
         self.tier: TierChecker | None = None
+        self.coordinators: CoordinatorChecker | None = None
         self.on_active: Callable[[MetadataReplica], None] = _nothing
         """Called when a controller becomes active."""
         self._nodes = nodes
@@ -332,6 +329,8 @@ class ClusterChecker(EventLog):
         if broker is None or broker.data is None:
             return
         image = self.committed.image
+        if self.coordinators is not None:
+            self.coordinators.on_broker_event(node)
         if self.tier is not None:
             self.tier.check(node, _registration(image.topics.by_name(TIERED), 0))
         for topic in broker.data.partitions.by_id.values():

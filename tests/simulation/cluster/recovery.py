@@ -27,7 +27,16 @@ class Recovery:
         self._goal = self._simulation.checker.committed.end
 
     def unsettled_reason(self) -> str | None:
-        return self._unsettled_metadata() or self._unsettled_data() or self._unsettled_tier()
+        return (
+            self._unsettled_metadata()
+            or self._unsettled_applications()
+            or self._unsettled_data()
+            or self._unsettled_tier()
+        )
+
+    def _unsettled_applications(self) -> str | None:
+        applications = self._simulation.applications
+        return None if applications is None else applications.unsettled_reason()
 
     def _unsettled_tier(self) -> str | None:
         if self._simulation.checker.tier is None:

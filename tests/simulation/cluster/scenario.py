@@ -4,13 +4,17 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from tests.simulation.replication.scenario import Mood, Scenario
+from tests.simulation.replication.scenario import Mood, Scenario, TopicScenario
 from tests.simulation.replication.scenario import draw_scenario as draw_broker_scenario
 
 _DEDICATED_IDS: Final = (11, 12, 13)
 SPARE_IDS: Final = (14, 15)
 _VOTERS: Final = 3
+_COORDINATORS_SHARE: Final = 0.4
+"""Share of the histories without tiered topic in which brokers are coordinators."""
 FIRST_CLIENT_ID: Final = 101
+INPUT: Final = "input"
+"""The topic of histories with coordinators that a pipeline reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +23,7 @@ class MetadataScenario:
     or a broker dies for good; `min_changed_ratio`, `snapshot_bytes` and `snapshot_interval_ms` trigger snapshots.
     With `tiered` there is a topic with remote storage. The first `combined` brokers are controllers as well, in place
     of as many dedicated ones; `spares` controllers are no voters at first. With `auto_join` controllers add themselves
-    to the voters.
+    to the voters. With `coordinators` brokers coordinate transactions and groups, and clients use both.
     """
 
     election_timeout_ms: int
@@ -41,6 +45,7 @@ class MetadataScenario:
     combined: int
     spares: int
     auto_join: bool
+    coordinators: bool
 
     @property
     def first_voters(self) -> tuple[int, ...]:
@@ -56,7 +61,7 @@ class MetadataScenario:
 def draw_metadata_scenario(random: Random) -> MetadataScenario:
     """Draw the metadata side: small logs and frequent snapshots, so that replicas often load one."""
     timeout_ms = random.choice((200, 400))
-    return MetadataScenario(
+    scenario = MetadataScenario(
         election_timeout_ms=timeout_ms,
         fetch_timeout_ms=2 * timeout_ms,
         append_linger_ms=random.choice((0, 5, 25)),
@@ -76,7 +81,9 @@ def draw_metadata_scenario(random: Random) -> MetadataScenario:
         combined=random.choice((0, 0, 1, _VOTERS)),
         spares=random.choice((0, 1, 2)),
         auto_join=random.random() < 0.2,
+        coordinators=False,
     )
+    return replace(scenario, coordinators=not scenario.tiered and random.random() < _COORDINATORS_SHARE)
 
 
 def draw_scenario(random: Random, *, tiered: bool) -> Scenario:
@@ -107,4 +114,15 @@ def draw_scenario(random: Random, *, tiered: bool) -> Scenario:
         checkpoint_interval_ms=random.choice((500, 5_000)),
         retention_interval_ms=500 if tiered else 2_000,
         mood=Mood.MIXED,
+    )
+
+
+def with_coordinators(scenario: Scenario, random: Random) -> Scenario:
+    """Leave time between the faults: a transaction needs the leaders of several partitions."""
+    return replace(
+        scenario,
+        fault_every_ms=random.choice((200.0, 400.0, 800.0)),
+        produce_every_ms=400.0,
+        topics=(TopicScenario(name=INPUT, partitions=1, factor=3, is_clean=True),),
+        io_delay_ms=random.choice((1.0, 5.0)),
     )

@@ -22,11 +22,12 @@ from storage.errors import LogDirFailure
 from tests.simulation.cluster.broker import ClusterBroker, Machine, ObserverFeed
 from tests.simulation.cluster.checker import ClusterChecker
 from tests.simulation.cluster.controller import ControllerProcess, open_controller
+from tests.simulation.cluster.coordinators.applications import Applications
 from tests.simulation.cluster.disks import DataDisk, MetadataDisk
 from tests.simulation.cluster.links import Links
 from tests.simulation.cluster.recovery import Recovery
 from tests.simulation.cluster.replica import MetadataReplica, format_metadata
-from tests.simulation.cluster.scenario import draw_metadata_scenario, draw_scenario
+from tests.simulation.cluster.scenario import draw_metadata_scenario, draw_scenario, with_coordinators
 from tests.simulation.cluster.tier import Tier
 from tests.simulation.cluster.tier_checker import TIERED_NAME, TierChecker
 from tests.simulation.cluster.tier_consumer import TieredConsumer
@@ -46,7 +47,8 @@ from tests.simulation.simulator import EventSimulator
 from tests.simulation.world import PowerFailure, Process, World
 
 R = TypeVar("R")
-_LOG_SLACK_BYTES: Final = 4_000
+_COORDINATED_LENGTH: Final = 2
+"""Factor of the events of a history with coordinators."""
 _FILL_EVERY_MS: Final = 25.0
 _FILL_MS: Final = 5_000.0
 _BEGIN_MS: Final = 30_000.0
@@ -88,23 +90,33 @@ class ClusterSimulator(EventSimulator):
         *,
         events: int,
         tiered: bool | None = None,
+        coordinators: bool | None = None,
     ) -> None:
         self.nodes: dict[int, Node] = {}
         self.quorum_nodes: dict[int, QuorumNode] = {}
         self.metadata_scenario = draw_metadata_scenario(Random(f"metadata scenario {seed}"))
         if tiered is not None:
             self.metadata_scenario = replace(self.metadata_scenario, tiered=tiered)
+        if coordinators is not None:
+            self.metadata_scenario = replace(self.metadata_scenario, coordinators=coordinators)
         self.scenario = draw_scenario(Random(f"scenario {seed}"), tiered=self.metadata_scenario.tiered)
+        if self.metadata_scenario.coordinators:
+            self.scenario = with_coordinators(self.scenario, Random(f"coordinators {seed}"))
         world = World()
         self.checker = ClusterChecker(
             self.nodes, self.quorum_nodes, lambda: world.now_ms, self.scenario.session_timeout_ms
         )
-        super().__init__(seed, world, self.checker, planned_events=events)
+        length = _COORDINATED_LENGTH if self.metadata_scenario.coordinators else 1
+        super().__init__(seed, world, self.checker, planned_events=events * length)
         self.random = Random(f"history {seed}")
         self.tier: Tier | None = None
         if self.metadata_scenario.tiered:
             self.tier = Tier(world, Random(f"tier {seed}"), lambda: self.checker.counts.add("remote reads"))
             self.checker.tier = TierChecker(self.checker, self.tier, self.nodes)
+        self.applications: Applications | None = None
+        if self.metadata_scenario.coordinators:
+            self.applications = Applications(self)
+            self.checker.coordinators = self.applications.checker
         self.wires = Wires(world, Random(f"wires {seed}"))
         self.network = Network(world, Random(f"network {seed}"), self.checker.quorum)
         self.wires.in_bytes = self.network.in_bytes = self.scenario.in_bytes
@@ -234,6 +246,8 @@ class ClusterSimulator(EventSimulator):
         clients = (client.process for client in self.clients)
         for process in (*controllers, *clients, *brokers):
             process.die()
+        if self.applications is not None:
+            self.applications.close()
 
     @property
     def clients(self) -> list[Client]:
@@ -282,6 +296,8 @@ class ClusterSimulator(EventSimulator):
         for node_id in self.quorum_nodes:  # first: requests of the end may write
             self._repair(node_id)
         self._schedule.end()
+        if self.applications is not None:
+            self.applications.stop()
         self.links.heal()
         self.wires.clear_up()
         self.network.clear_up()

@@ -9,6 +9,7 @@ from protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from tests.simulation.cluster.coordinators.applications import TOPICS as APPLICATION_TOPICS
 from tests.simulation.cluster.scenario import FIRST_CLIENT_ID
 from tests.simulation.cluster.tier import TIERED
 from tests.simulation.cluster.tier_checker import TIERED_NAME
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 
 def create_topics(simulation: "ClusterSimulator") -> list[str]:
     """Request the topics of the scenario; return their names."""
-    for topic in simulation.scenario.topics:
+    coordinated = () if simulation.applications is None else APPLICATION_TOPICS
+    for topic in (*simulation.scenario.topics, *coordinated):
         for index in range(topic.partitions):
             name = ReplicaName(topic.name, index)
             simulation.checker.data.histories[name] = History(name, is_clean=topic.is_clean)
         _create(simulation, create_topic_request(topic, simulation.random, list(simulation.nodes)))
-    names = [topic.name for topic in simulation.scenario.topics]
+    names = [topic.name for topic in (*simulation.scenario.topics, *coordinated)]
     if simulation.tier is not None:
         names.append(TIERED)
         _create(simulation, _tiered_topic_request(simulation))
@@ -58,11 +60,12 @@ def create_clients(simulation: "ClusterSimulator") -> None:
     scenario, checker, seed = simulation.scenario, simulation.checker.data, simulation.seed
     ids, tier = iter(range(FIRST_CLIENT_ID, FIRST_CLIENT_ID + 100)), simulation.checker.tier
     tiered = [TIERED_NAME] if tier is not None else []
-    for name in (*checker.histories, *tiered):
+    names = [ReplicaName(topic.name, index) for topic in scenario.topics for index in range(topic.partitions)]
+    for name in (*names, *tiered):
         node_id = next(ids)
         producer = Producer(
             simulation,
-            checker if name in checker.histories or tier is None else tier,
+            checker if name in names or tier is None else tier,
             node_id,
             name,
             Random(f"producer {seed} {node_id}"),
@@ -81,6 +84,8 @@ def create_clients(simulation: "ClusterSimulator") -> None:
         )
         simulation.consumers.append(consumer)
         consumer.start()
+    if simulation.applications is not None:
+        simulation.applications.start()
 
 
 def create_topic_request(topic: TopicScenario, random: Random, brokers: list[int]) -> CreateTopicsRequest:

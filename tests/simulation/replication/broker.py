@@ -220,11 +220,14 @@ class Broker:
         data.store.stop_creating()
         data.partitions.roles.begin_controlled_shutdown()
         await lifecycle.shut_down(controlled=True)
-        data.close_replication()
+        self._close_roles(data)
         await self.io.submit(_nothing)
         data.log_dirs.close(broker_epoch=lifecycle.epoch)
         data.log_dirs.unlock()
         self.around.on_end(self.node, self, None)
+
+    def _close_roles(self, data: DataPart) -> None:
+        data.close_replication()
 
     def _on_directory_failed(self, directory: LogDir, lost: Sequence[Log]) -> None:
         assert directory.failure is not None

@@ -208,4 +208,5 @@ def _base_config(scenario: Scenario) -> LogConfig:
         retention_ms=-1,
         file_delete_delay_ms=500,
         message_timestamp_after_max_ms=2**63 - 1,
+        verify_transactions=True,
     )

@@ -17,10 +17,12 @@ from broker.metadata.image.loader import LoaderState, MetadataLoader, RecordBatc
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.records import VersionedRecord, decode_record
 from broker.net.peer import SocketAddress
+from broker.runtime.controller.channel import allocate_producer_ids
 from broker.runtime.controller.driver import Command, ControllerDriver
 from broker.runtime.quorum.quorum import Appended, CommittedBatch, LeaderAndEpoch, NotLeader, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch, Offset
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -311,6 +313,8 @@ def _command(request: object) -> Command[Any]:
             return lambda controller, _now: controller.alter_partitions(request)
         case AssignReplicasToDirsRequest():
             return lambda controller, _now: controller.assign_directories(request)
+        case AllocateProducerIdsRequest():
+            return allocate_producer_ids(request)
         case _:
             raise AssertionError(f"unexpected request to the controller: {request}")
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from broker.transactions.state import TransactionPartition
 from protocol.records.batch import iter_headers
-from protocol.records.reader import iter_records
+from protocol.records.reader import FullRecord, iter_records
 from storage.log import Log
 from tests.simulation.simulator import Counts, EventLog
 
@@ -74,6 +74,11 @@ class _PartitionHistory:
         elif (first := self._open.pop(entry.producer_id, None)) is not None:
             self._unreplicated.append((first, entry.offset))
 
+    @property
+    def first_open(self) -> int | None:
+        """The first offset of the transactions without a marker."""
+        return min(self._open.values(), default=None)
+
     def first_undecided(self, high_watermark: int) -> int:
         """Return the first offset of the transactions without a marker below the high watermark."""
         self._unreplicated = [each for each in self._unreplicated if each[1] >= high_watermark]
@@ -119,6 +124,10 @@ class TransactionChecker(EventLog):
         """Note that a new leader's log ends at `end`."""
         self._history(partition).truncate_to(end)
 
+    def first_open(self, partition: TransactionPartition) -> int | None:
+        """Return the first offset of the transactions without a marker, as far as appended batches are known."""
+        return self._history(partition).first_open
+
     def on_high_watermark(self, partition: TransactionPartition, log: Log) -> None:
         """Check the last stable offset, and read what has become stable."""
         history, stable = self._history(partition), log.last_stable_offset
@@ -128,7 +137,7 @@ class TransactionChecker(EventLog):
         if stable > undecided:
             self.fail("StableOffsetIsTrue", f"{partition}: {stable}, but the records from {undecided} on are undecided")
         aborted = log.aborted_transactions(history.consumed, stable)
-        for producer_id, offset, record, name in _records(log, history.consumed, stable, partition):
+        for producer_id, offset, record, name in self._records(log, history.consumed, stable, partition):
             is_aborted = any(
                 each.producer_id == producer_id and each.first_offset <= offset <= each.last_offset for each in aborted
             )
@@ -137,6 +146,26 @@ class TransactionChecker(EventLog):
             else:
                 self._on_visible(name, record)
         history.consumed = stable
+
+    def _records(
+        self, log: Log, start: int, end: int, partition: TransactionPartition
+    ) -> Iterator[tuple[int, int, SentRecord, str]]:
+        """Yield (producer id, offset, record, transaction) of the data records in [start, end)."""
+        while start < end:
+            found = log.read(start, _ALL, end)
+            if not found.data:
+                return
+            for position, header in iter_headers(found.data):
+                start = header.next_offset
+                if header.is_control or not header.is_transactional:
+                    continue
+                for record in iter_records(found.data, position):
+                    name, _, index = self._label(partition, record).rpartition("#")
+                    yield header.producer_id, record.offset, SentRecord(partition, int(index)), name
+
+    def _label(self, partition: TransactionPartition, record: FullRecord) -> str:
+        """Return the transaction and the number of a record, as "transaction#number"."""
+        return (record.value or b"").decode()
 
     def _on_visible(self, name: str, record: SentRecord) -> None:
         if name in self._hidden:
@@ -163,20 +192,3 @@ class TransactionChecker(EventLog):
                 missing = sorted(transaction.sent - visible)
                 self.fail("CommitsAreKept", f"{name} is committed without {missing}, and has {sorted(visible)}")
             self.counts.add("committed" if visible else "aborted")
-
-
-def _records(
-    log: Log, start: int, end: int, partition: TransactionPartition
-) -> Iterator[tuple[int, int, SentRecord, str]]:
-    """Yield (producer id, offset, record, transaction) of the data records in [start, end)."""
-    while start < end:
-        found = log.read(start, _ALL, end)
-        if not found.data:
-            return
-        for position, header in iter_headers(found.data):
-            start = header.next_offset
-            if header.is_control:
-                continue
-            for record in iter_records(found.data, position):
-                name, _, index = (record.value or b"").decode().rpartition("#")
-                yield header.producer_id, record.offset, SentRecord(partition, int(index)), name

@@ -1,6 +1,6 @@
 """Producers that write transactions, as clients of Kafka do: with retries, timeouts and fatal errors."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from random import Random
 from typing import Any, Final, TypeAlias
 
@@ -10,10 +10,9 @@ from broker.transactions.state import EPOCH_PER_TRANSACTION, ProducerIdAndEpoch,
 from protocol.errors import ErrorCode
 from protocol.records.builder import Record, build_batch
 from tests.simulation.transactions.checker import SentRecord, SentTransaction, TransactionChecker
-from tests.simulation.transactions.coordinator import CoordinatorPartition
-from tests.simulation.transactions.network import Answer, Network, Serve
+from tests.simulation.transactions.network import Serve
 from tests.simulation.transactions.partitions import ProduceRequest
-from tests.simulation.world import World
+from tests.simulation.transactions.services import TransactionServices
 
 Step: TypeAlias = "Serve[Any] | float"
 """A request to send, or a pause in ms."""
@@ -41,38 +40,22 @@ class Abortable(Exception):
     """The transaction cannot be committed."""
 
 
-class ProducerInstance:
-    """One run of an application with a transactional id. `supports_v2`: its client knows transaction version 2."""
+class Application:
+    """A program that sends requests one after another and pauses in between."""
 
-    def __init__(
-        self,
-        name: str,
-        transactional_id: str,
-        world: World,
-        rng: Random,
-        network: Network,
-        coordinator: CoordinatorPartition,
-        checker: TransactionChecker,
-        *,
-        supports_v2: bool,
-    ) -> None:
-        self.name = name
-        self.transactional_id = transactional_id
+    version = _OLD_VERSION
+    """The transaction version of the next request."""
+
+    def __init__(self, services: TransactionServices) -> None:
         self.is_done = False
         self.is_stopping = False
-        self._world = world
-        self._rng = rng
-        self._network = network
-        self._coordinator = coordinator
-        self._checker = checker
-        self._supports_v2 = supports_v2
-        self._timeout_ms = rng.choice((4_000, 10_000, 30_000))
-        self._producer = ProducerIdAndEpoch(-1, -1)
-        self._version = _OLD_VERSION
-        self._has_begun = False
-        self._sequences: dict[TransactionPartition, int] = {}
+        self.services = services
         self._program = self._run()
-        world.schedule(0.0, self._resume, None)
+        services.later(0.0, self._resume, None)
+
+    def _run(self) -> Program:
+        """Run until the end, soon after `is_stopping` is set."""
+        raise NotImplementedError
 
     def kill(self) -> None:
         """Stop at once. Requests under way may still arrive."""
@@ -88,9 +71,34 @@ class ProducerInstance:
             self.is_done = True
         else:
             if isinstance(step, float):
-                self._world.schedule(step, self._resume, None)
+                self.services.later(step, self._resume, None)
             else:
-                self._network.send(step, self._resume, may_be_late=self._version >= EPOCH_PER_TRANSACTION)
+                self.services.send(step, self._resume, version=self.version)
+
+
+class ProducerInstance(Application):
+    """One run of an application with a transactional id. `supports_v2`: its client knows transaction version 2."""
+
+    def __init__(
+        self,
+        name: str,
+        transactional_id: str,
+        services: TransactionServices,
+        rng: Random,
+        checker: TransactionChecker,
+        *,
+        supports_v2: bool,
+    ) -> None:
+        self.name = name
+        self.transactional_id = transactional_id
+        self._rng = rng
+        self._checker = checker
+        self._supports_v2 = supports_v2
+        self._timeout_ms = rng.choice((4_000, 10_000, 30_000))
+        self._producer = ProducerIdAndEpoch(-1, -1)
+        self._has_begun = False
+        self._sequences: dict[TransactionPartition, int] = {}
+        super().__init__(services)
 
     # The program
 
@@ -105,13 +113,13 @@ class ProducerInstance:
 
     def _transaction(self) -> Program:
         """Write one transaction, and commit or abort it."""
-        is_new = self._supports_v2 and self._coordinator.feature_level >= EPOCH_PER_TRANSACTION
-        if is_new and self._version < EPOCH_PER_TRANSACTION and self._has_begun:
+        is_new = self._supports_v2 and self.services.feature_level >= EPOCH_PER_TRANSACTION
+        if is_new and self.version < EPOCH_PER_TRANSACTION and self._has_begun:
             yield from self._init(self._producer)  # as clients do: the markers of the last transaction may be missing
-        self._version, self._has_begun = EPOCH_PER_TRANSACTION if is_new else _OLD_VERSION, True
+        self.version, self._has_begun = EPOCH_PER_TRANSACTION if is_new else _OLD_VERSION, True
         self._checker.counts.add("version 2 transactions" if is_new else "older transactions")
-        sent = self._checker.begin(f"{self.name}/{len(self._checker.transactions)}")
-        partitions = sorted(self._coordinator.partitions)
+        sent = self._begin()
+        partitions = self.services.partitions
         chosen = self._rng.sample(partitions, self._rng.randint(1, min(3, len(partitions))))
         wants_commit, is_broken = self._rng.random() < 0.7, False
         try:
@@ -129,41 +137,32 @@ class ProducerInstance:
         if is_broken and not is_new:
             yield from self._init(self._producer)
 
+    def _begin(self) -> SentTransaction:
+        return self._checker.begin(f"{self.name}/{len(self._checker.transactions)}")
+
     def _init(self, known: ProducerIdAndEpoch | None) -> Program:
         request = InitRequest(self._timeout_ms, known)
-        producer = yield from self._ask(
-            lambda respond: self._coordinator.asked().run(
-                lambda shard, fresh_id: shard.init_producer(self.transactional_id, request, fresh_id), respond
-            )
-        )
+        producer = yield from self._ask(self.services.init_producer(self.transactional_id, request))
         self._adopt(producer)
 
     def _add(self, partition: TransactionPartition) -> Program:
-        producer = self._producer
         yield from self._ask(
-            lambda respond: self._coordinator.asked().run(
-                lambda shard, _: shard.add_partitions(self.transactional_id, producer, [partition], _OLD_VERSION),
-                respond,
-            )
+            self.services.add_partition(self.transactional_id, self._producer, partition, _OLD_VERSION)
         )
 
     def _end(self, sent: SentTransaction, *, is_commit: bool) -> Program:
-        request = EndRequest(self._producer, is_commit, self._version)
+        request = EndRequest(self._producer, is_commit, self.version)
         sent.commit_was_sent = is_commit
         self._checker.note(f"{self.name} ends {sent.name}, commit: {is_commit}")
         try:
-            following = yield from self._ask(
-                lambda respond: self._coordinator.asked().run(
-                    lambda shard, fresh_id: shard.end(self.transactional_id, request, fresh_id), respond
-                )
-            )
+            following = yield from self._ask(self.services.end(self.transactional_id, request))
         except Fatal:
             if is_commit:
                 self._checker.counts.add("unknown outcomes")
             raise
         sent.is_committed = is_commit
         self._checker.note(f"{self.name} has ended {sent.name}, commit: {is_commit}")
-        if self._version >= EPOCH_PER_TRANSACTION:
+        if self.version >= EPOCH_PER_TRANSACTION:
             self._adopt(following)
 
     def _adopt(self, producer: ProducerIdAndEpoch) -> None:
@@ -175,7 +174,7 @@ class ProducerInstance:
 
     def _ask(self, serve: Serve[Any]) -> Program:
         """Send a request to the coordinator until it has a final answer. Raises Fatal."""
-        deadline_ms = self._world.now_ms + _GIVE_UP_MS
+        deadline_ms = self.services.now_ms() + _GIVE_UP_MS
         while True:
             answer = yield serve
             if answer is ErrorCode.NONE or not isinstance(answer, ErrorCode):
@@ -184,37 +183,42 @@ class ProducerInstance:
                 self._checker.counts.add("fenced producers")
             if answer not in RETRIABLE:
                 raise Fatal(answer.name)
-            if self._world.now_ms > deadline_ms:
+            if self.services.now_ms() > deadline_ms:
                 raise Fatal("no answer of the coordinator")
             yield _RETRY_MS
 
-    def _produce(self, partition: TransactionPartition, sent: SentTransaction) -> Program:
+    def _produce(self, partition: TransactionPartition, sent: SentTransaction, count: int | None = None) -> Program:
         """Write one batch. Raises Abortable."""
         sequence = self._sequences.get(partition, 0)
-        count = self._rng.randint(1, 2)
+        if count is None:
+            count = self._rng.randint(1, 2)
         first = sum(each.partition == partition for each in sent.sent)
         records = [SentRecord(partition, first + number) for number in range(count)]
         batch = build_batch(
-            [Record(int(self._world.now_ms), None, f"{sent.name}#{each.number}".encode()) for each in records],
+            [Record(int(self.services.now_ms()), None, f"{sent.name}#{each.number}".encode()) for each in records],
             producer_id=self._producer.id,
             producer_epoch=self._producer.epoch,
             base_sequence=sequence,
             transactional=True,
         )
-        request = ProduceRequest(self.transactional_id, self._producer, self._version, batch)
+        request = ProduceRequest(self.transactional_id, self._producer, self.version, batch)
+        self._note_sent(sent, records)
+        deadline_ms = self.services.now_ms() + self._rng.choice((1_500.0, 3_000.0, _GIVE_UP_MS))
+        yield from self._write(self.services.produce(partition, request), deadline_ms)
+        self._sequences[partition] = sequence + count
+
+    def _note_sent(self, sent: SentTransaction, records: list[SentRecord]) -> None:
+        """Note the records of a batch before its first request."""
         sent.sent.update(records)
-        deadline_ms = self._world.now_ms + self._rng.choice((1_500.0, 3_000.0, _GIVE_UP_MS))
 
-        def serve(respond: Callable[[Answer[None]], None]) -> None:
-            self._coordinator.partitions[partition].produce(request, respond)
-
+    def _write(self, serve: Serve[None], deadline_ms: float) -> Program:
+        """Send a request of the transaction until it has succeeded. Raises Abortable and Fatal."""
         while True:
             answer = yield serve
             if answer is None:
-                self._sequences[partition] = sequence + count
                 return
             if answer in _FENCING:
                 raise Fatal(answer.name)
-            if answer not in RETRIABLE or self._world.now_ms > deadline_ms:
+            if answer not in RETRIABLE or self.services.now_ms() > deadline_ms:
                 raise Abortable(answer.name)
             yield _RETRY_MS

@@ -12,6 +12,7 @@ from tests.simulation.transactions.clients import ProducerInstance
 from tests.simulation.transactions.coordinator import CoordinatorPartition
 from tests.simulation.transactions.network import REQUEST_TIMEOUT_MS, Answer, Network
 from tests.simulation.transactions.partitions import DataPartition, ProduceRequest
+from tests.simulation.transactions.services import IdealServices
 from tests.simulation.world import World
 
 _NEAR_EXHAUSTION: Final = 32_762
@@ -36,6 +37,7 @@ class TransactionSimulator(Simulator):
             name = TransactionPartition("t", number)
             partition = DataPartition(name, self._world, self._rng, self._checker, self._verify)
             self._coordinator.partitions[name] = partition
+        self._services = IdealServices(self._world, self._network, self._coordinator)
         self._ids = [f"id{number}" for number in range(self._rng.randint(1, 3))]
         self._instances: list[ProducerInstance] = []
         self._started = 0
@@ -137,10 +139,8 @@ class TransactionSimulator(Simulator):
             ProducerInstance(
                 f"{transactional_id}.{self._started}",
                 transactional_id,
-                self._world,
+                self._services,
                 self._rng,
-                self._network,
-                self._coordinator,
                 self._checker,
                 supports_v2=self._rng.random() < 0.8,
             )

@@ -1,0 +1,192 @@
+"""The transactional applications of a cluster: their topics, their processes, and the end of their work."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from broker.metadata.image.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.transactions.shard import TransactionShard
+from broker.transactions.state import TransactionPartition, TransactionState
+from tests.simulation.cluster.coordinators.checker import CoordinatorChecker, PipelineWork
+from tests.simulation.cluster.coordinators.offsets import OffsetClient
+from tests.simulation.cluster.coordinators.pipeline import Pipeline
+from tests.simulation.cluster.coordinators.services import WireServices
+from tests.simulation.cluster.scenario import INPUT
+from tests.simulation.replication.broker import Node
+from tests.simulation.replication.disk import ReplicaName
+from tests.simulation.replication.scenario import TopicScenario
+from tests.simulation.simulator import PartCounts
+from tests.simulation.transactions.clients import Application, ProducerInstance
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.simulation import ClusterSimulator
+
+OUTPUT: Final = "output"
+PIPELINE: Final = "pipeline"
+"""The transactional id and the group of the pipeline."""
+TOPICS: Final = (
+    TopicScenario(name=TRANSACTION_STATE_TOPIC, partitions=2, factor=3, is_clean=True),
+    TopicScenario(name=GROUP_OFFSETS_TOPIC, partitions=1, factor=3, is_clean=True),
+    TopicScenario(name=OUTPUT, partitions=2, factor=3, is_clean=True),
+)
+_FIRST_ID: Final = 301
+_CHANGE_MS: Final = 2_500.0
+_COUNTS: Final = {
+    "committed": "transactions committed",
+    "aborted": "transactions aborted",
+    "fenced producers": "fenced transactional producers",
+}
+
+
+class Applications:
+    """Producers of transactions and clients that commit offsets. Each instance is a process of its own."""
+
+    def __init__(self, simulation: "ClusterSimulator") -> None:
+        self._simulation = simulation
+        self._random = Random(f"applications {simulation.seed}")
+        counts = PartCounts(simulation.checker.counts, _COUNTS)
+        self.checker = CoordinatorChecker(simulation.checker, counts, lambda: simulation.world.now_ms)
+        self.checker.watched = {GROUP_OFFSETS_TOPIC, OUTPUT}
+        self.outputs = [TransactionPartition(OUTPUT, index) for index in range(2)]
+        self.instances: list[Application] = []
+        self._node_ids = iter(range(_FIRST_ID, _FIRST_ID + 1_000))
+        self._ids = [f"id{number}" for number in range(self._random.randint(1, 2))]
+        self._stray_share = self._random.choice((0.0, 0.02, 0.1))
+        self._is_over = False
+        self._is_finished = False
+
+    def note_stray(self) -> None:
+        """Count a request that arrives once more."""
+        self.checker.counts.add("stray requests of clients")
+
+    # Work
+
+    def start(self) -> None:
+        """Start all applications."""
+        histories = self._simulation.checker.data.histories
+        names = {INPUT, *(topic.name for topic in TOPICS)}
+        self.checker.histories = {name: history for name, history in histories.items() if name.topic in names}
+        for transactional_id in self._ids:
+            self._start_producer(transactional_id)
+        services = self._services()
+        self.instances.append(OffsetClient("readers", self.outputs[0], services, self._random, self.checker))
+        source = ReplicaName(INPUT, 0)
+        history = histories[source]
+        self.checker.pipeline = PipelineWork(PIPELINE, TransactionPartition(*source), lambda: history.end, self.checker)
+        self._start_producer(PIPELINE)
+        self._plan()
+
+    def _services(self) -> WireServices:
+        services = WireServices(self._simulation, next(self._node_ids), self._random)
+        services.stray_share = self._stray_share
+        return services
+
+    def _start_producer(self, transactional_id: str) -> ProducerInstance:
+        services = self._services()
+        name = f"{transactional_id}.{services.process.node_id}"
+        self.checker.note(f"{name} starts")
+        instance: ProducerInstance
+        work = self.checker.pipeline
+        if transactional_id == PIPELINE:
+            assert work is not None
+            instance = Pipeline(name, services, self._random, self.checker, work)
+        else:
+            instance = ProducerInstance(name, transactional_id, services, self._random, self.checker, supports_v2=True)
+        self.instances.append(instance)
+        return instance
+
+    def _plan(self) -> None:
+        self._simulation.world.schedule(self._random.random() * _CHANGE_MS, self._change)
+
+    def _change(self) -> None:
+        """Start another instance of a producer. The former ones are dead, or go on beside it."""
+        if self._is_over:
+            return
+        transactional_id = self._random.choice([*self._ids, PIPELINE])
+        running = self._running(transactional_id)
+        if not running or self._random.random() < 0.4:
+            for instance in running:
+                if self._random.random() < 0.6:
+                    self._kill(instance)
+            self._start_producer(transactional_id)
+        self._plan()
+
+    def _running(self, transactional_id: str) -> list[ProducerInstance]:
+        return [
+            each
+            for each in self.instances
+            if isinstance(each, ProducerInstance) and each.transactional_id == transactional_id and not each.is_done
+        ]
+
+    @staticmethod
+    def _kill(instance: Application) -> None:
+        instance.kill()
+        assert isinstance(instance.services, WireServices)
+        instance.services.process.die()
+
+    # The end
+
+    def stop(self) -> None:
+        """Let the applications end their work; the last instance of an id ends the transactions of the former ones."""
+        self._is_over = True
+        self._stray_share = 0.0
+        for instance in self.instances:
+            instance.is_stopping = True
+            assert isinstance(instance.services, WireServices)
+            instance.services.stray_share = 0.0
+        for transactional_id in [*self._ids, PIPELINE]:
+            if not self._running(transactional_id):
+                self._start_producer(transactional_id).is_stopping = True
+
+    def close(self) -> None:
+        """End all processes."""
+        for instance in self.instances:
+            self._kill(instance)
+
+    def unsettled_reason(self) -> str | None:
+        """Return what is missing until all transactions are decided."""
+        self._find_dead_partitions()
+        if self.checker.is_void:
+            self.close()
+            return None
+        work = self.checker.pipeline
+        if work is not None and work.acknowledged < work.goal() and not self._running(PIPELINE):
+            self._start_producer(PIPELINE).is_stopping = True
+        running = sum(not each.is_done for each in self.instances)
+        if running:
+            return f"{running} applications have work"
+        undecided = self._undecided()
+        if undecided:
+            return f"transactions {undecided} are not ended"
+        unstable = self.checker.unstable()
+        if unstable:
+            return f"{unstable} have records that are not stable"
+        if not self._is_finished:
+            self._is_finished = True
+            self.checker.finish()
+        return None
+
+    def _find_dead_partitions(self) -> None:
+        for name in self.checker.histories:
+            registration = self._simulation.registration(name)
+            assert registration is not None
+            if registration.leader < 0 and {*registration.isr, *registration.elr} <= self._simulation.dead:
+                self.checker.give_up(f"all replicas of {name} are dead")
+
+    def _undecided(self) -> list[str]:
+        """Return the transactions that the coordinators have not ended."""
+        return [
+            f"{transactional_id} at {node.id}"
+            for node in self._simulation.nodes.values()
+            for shard in _shards(node)
+            for part in shard.slices()
+            for transactional_id, each in part
+            if each.state is TransactionState.ONGOING or each.state.is_prepared
+        ]
+
+
+def _shards(node: Node) -> Iterator[TransactionShard]:
+    """Return the shards in service on a broker."""
+    broker = node.broker
+    coordinators = getattr(broker, "coordinators", None)
+    return iter(()) if coordinators is None else coordinators.transactions._shards.shards()

@@ -1,0 +1,206 @@
+"""Invariants of transactions and of committed offsets on the replicated partitions of a cluster.
+
+Those of the transactions plane hold for the committed records of each partition, as the leader that commits them serves
+them; the records of `__consumer_offsets` that belong to transactions count like data. In addition:
+
+- StableOffsetIsTrue: the last stable offset of a leader, also of a deposed one, never goes back within a leader epoch.
+- CommittedOffsetsStay: an acknowledged offset is the group's offset until the group's client commits another one.
+- PipelineIsExactlyOnce: each input record below the committed offset of a pipeline has one visible output record.
+
+Nothing is promised any more once a partition of an internal topic or of the applications has lost committed records,
+which takes more faults at a time than Kafka's guarantees cover.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from broker.groups.records import OffsetCommitted, decode_record
+from broker.metadata.image.topic_names import GROUP_OFFSETS_TOPIC
+from broker.replication.leader import LeaderRole
+from broker.runtime.partitions.partition import Partition
+from broker.transactions.state import TransactionPartition
+from protocol.ids import LeaderEpoch
+from protocol.records.batch import iter_headers
+from protocol.records.reader import FullRecord
+from storage.log import Log
+from tests.simulation.replication.broker import Node
+from tests.simulation.replication.disk import ReplicaName
+from tests.simulation.replication.history import History
+from tests.simulation.simulator import Counts, EventLog
+from tests.simulation.transactions.checker import SentRecord, TransactionChecker, TransactionCounts
+from tests.simulation.world import Process
+
+_ALL = 1 << 30
+
+
+class _Leader(NamedTuple):
+    """A leader of one partition in one epoch."""
+
+    process: Process
+    partition: TransactionPartition
+    epoch: LeaderEpoch
+
+
+class PipelineWork:
+    """The work of a pipeline, whose runs are its group: what they have sent, and what has become visible.
+
+    `goal` returns the end of the input.
+    """
+
+    def __init__(
+        self, group_id: str, source: TransactionPartition, goal: Callable[[], int], checker: "CoordinatorChecker"
+    ) -> None:
+        self.group_id = group_id
+        self.source = source
+        self.goal = goal
+        self.inputs: dict[tuple[str, SentRecord], int] = {}
+        """The offset of the input of each record, by transaction and record."""
+        self.acknowledged = 0
+        """The offset of the last commit that a run knows."""
+        self._sent = 0
+        self._outputs: dict[int, str] = {}
+        self._checker = checker
+
+    def on_fetched(self, offset: int, floor: int) -> None:
+        """Check a fetched offset; `floor` was acknowledged before the request."""
+        possible = {each: "sent" for each in range(floor, self._sent + 1)} | ({} if floor else {-1: "none"})
+        self._checker.on_offset_fetched(self.group_id, offset, possible)
+
+    def on_commit_sent(self, offset: int) -> None:
+        self._sent = max(self._sent, offset)
+
+    def on_commit_acknowledged(self, offset: int) -> None:
+        self._checker.counts.add("pipeline commits")
+        self.acknowledged = max(self.acknowledged, offset)
+
+    def on_visible(self, name: str, record: SentRecord) -> None:
+        """Check a committed output record."""
+        offset = self.inputs.get((name, record))
+        if offset is None:
+            return
+        former = self._outputs.setdefault(offset, name)
+        if former != name:
+            self._checker.fail("PipelineIsExactlyOnce", f"{offset} is processed by {former}, and again by {name}")
+
+    def finish(self) -> None:
+        """Check that everything is processed."""
+        missing = [offset for offset in range(self.acknowledged) if offset not in self._outputs]
+        if missing:
+            self._checker.fail("PipelineIsExactlyOnce", f"{missing} are below {self.acknowledged}, without output")
+
+
+class CoordinatorChecker(TransactionChecker):
+    """The transactions' checker, which writes to the common history."""
+
+    def __init__(self, whole: EventLog, counts: Counts, now_ms: Callable[[], float]) -> None:
+        super().__init__(TransactionCounts(), now_ms)
+        self.counts = counts
+        self.watched: set[str] = set()
+        """The topics that transactions write to."""
+        self.histories: Mapping[ReplicaName, History] = {}
+        """The committed batches of the internal topics and of the applications' topics."""
+        self.pipeline: PipelineWork | None = None
+        self.is_void = False
+        """Whether committed records are lost."""
+        self._history_ends: dict[ReplicaName, int] = {}
+        self._whole = whole
+        self._ends: dict[TransactionPartition, int] = {}
+        self._seen: dict[_Leader, tuple[int, int]] = {}
+
+    def note(self, text: str) -> None:
+        self._whole.note(text)
+
+    # Partitions
+
+    def on_broker_event(self, node: Node) -> None:
+        """Check the partitions that a broker leads, or believes to lead."""
+        broker = node.broker
+        self._find_losses()
+        if broker is None or broker.data is None or self.is_void:
+            return
+        for topic in broker.data.partitions.by_id.values():
+            for partition in topic.partitions.values():
+                if partition.topic in self.watched and isinstance(partition.role, LeaderRole):
+                    self._check(_Leader(broker.process, _name(partition), partition.role.epoch), partition.log)
+
+    def _find_losses(self) -> None:
+        for name, history in self.histories.items():
+            end, before = history.end, self._history_ends.get(name, 0)
+            if end != before:
+                self._history_ends[name] = end
+                if end < before:
+                    self.give_up(f"{name} has lost committed records")
+
+    def give_up(self, reason: str) -> None:
+        """Promise nothing from now on."""
+        if not self.is_void:
+            self.is_void = True
+            self.counts.add("histories without promises")
+            self.note(f"transactions and offsets are not checked any more: {reason}")
+
+    def _check(self, leader: _Leader, log: Log) -> None:
+        now, before = (log.high_watermark, log.last_stable_offset), self._seen.get(leader)
+        if now == before:
+            return
+        self._seen[leader] = now
+        high_watermark, stable = now
+        if before is not None and stable < before[1]:
+            self.fail("StableOffsetIsTrue", f"{leader.partition}: back from {before[1]} to {stable} in {leader.epoch}")
+        name = leader.partition
+        if high_watermark < self._ends.get(name, 0):
+            undecided = self.first_open(name)  # a restarted leader does not know which markers are replicated
+            if undecided is not None and stable > undecided:
+                self.fail("StableOffsetIsTrue", f"{name}: {stable} on a leader behind, but {undecided} is undecided")
+            return
+        self._add_committed(name, log)
+        self.on_high_watermark(name, log)
+
+    def _add_committed(self, name: TransactionPartition, log: Log) -> None:
+        """Add the batches that a leader has committed."""
+        start, end = self._ends.get(name, 0), log.high_watermark
+        while start < end:
+            found = log.read(start, _ALL, end)
+            assert found.data, f"{name} has no records from {start} to {end}"
+            for _, header in iter_headers(found.data):
+                start = header.next_offset
+                if header.is_control:
+                    self.on_marker(name, header.producer_id, header.base_offset)
+                elif header.is_transactional:
+                    self.on_data(name, header.producer_id, header.base_offset)
+        self._ends[name] = end
+
+    def _label(self, partition: TransactionPartition, record: FullRecord) -> str:
+        if partition.topic != GROUP_OFFSETS_TOPIC:
+            return super()._label(partition, record)
+        assert record.key is not None
+        event = decode_record(record.key, record.value)
+        assert isinstance(event, OffsetCommitted), event
+        return event.value.metadata
+
+    def unstable(self) -> list[TransactionPartition]:
+        """Return the partitions with committed records that are not stable."""
+        return [name for name, end in self._ends.items() if self._history(name).consumed < end]
+
+    def _on_visible(self, name: str, record: SentRecord) -> None:
+        super()._on_visible(name, record)
+        if self.pipeline is not None:
+            self.pipeline.on_visible(name, record)
+
+    def finish(self) -> None:
+        super().finish()
+        if self.pipeline is not None:
+            self.pipeline.finish()
+
+    # Offsets
+
+    def on_offset_fetched(self, group_id: str, offset: int, possible: Mapping[int, str]) -> None:
+        """Check a fetched offset; `possible` are the offsets that the group can have, with the reason."""
+        self.counts.add("offsets fetched")
+        if offset not in possible and not self.is_void:
+            self.fail(
+                "CommittedOffsetsStay", f"{group_id} is at {offset}, possible is {dict(sorted(possible.items()))}"
+            )
+
+
+def _name(partition: Partition) -> TransactionPartition:
+    return TransactionPartition(partition.topic, partition.index)
