@@ -34,3 +34,12 @@ def run_rotting_store(seed: int, events: int, patches: Sequence[Patch] = ()) -> 
             return ClusterSimulator(seed, RottingStore, events=events, tiered=True).run()
         finally:
             gc.enable()
+
+
+def run_coordinators(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed with coordinators of transactions and groups on the brokers."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(seed, RandomSchedule, events=events, tiered=False, coordinators=True).run()
+        finally:
+            gc.enable()

@@ -85,7 +85,6 @@ class ClusterCounts(Counts):
         "tiered records read",
         "transactions committed",
         "transactions aborted",
-        "timed-out transactions",
         "fenced transactional producers",
         "stray requests of clients",
         "offsets fetched",

@@ -38,6 +38,7 @@ from storage.tiered.format.log_start_object import LogStartWriter
 from storage.tiered.lifecycle import expiration
 from tests.simulation.cluster.campaign import run_deposed_leaders
 from tests.simulation.cluster.planted_bug import Planted
+from tests.simulation.cluster.planted_coordinators import PLANTED_COORDINATORS
 from tests.simulation.cluster.planted_tier import PLANTED_TIER
 from tests.simulation.replication.campaign import Patch
 
@@ -175,6 +176,7 @@ _EPOCHS: Final = frozenset({"EpochsRise", "OneLeaderPerEpoch", "LogsMatch", "Com
 
 PLANTED: Final[Mapping[str, Planted]] = {
     **PLANTED_TIER,
+    **PLANTED_COORDINATORS,
     "taking over without the tail of the log": Planted(
         (Patch(ControllerDriver, "on_commit", _skip_tail),), frozenset({"TakeoverHasEverything", "ImagesAreEqual"}), 5
     ),

@@ -1,0 +1,64 @@
+"""Known kinds of bugs of coordinators whose partitions change their leaders, planted one at a time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from broker.coordination.shard import Shard
+from broker.runtime.coordinators.hosted_shard import CoordinatorOperation, HostedShard
+from broker.runtime.coordinators.shard_loader import ShardLoader
+from broker.runtime.coordinators.shard_log import LoadedBatch, ShardLog
+from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
+from protocol.errors import ErrorCode
+from tests.simulation.cluster.campaign import run_coordinators
+from tests.simulation.cluster.planted_bug import Planted
+from tests.simulation.replication.campaign import Patch
+
+_load = ShardLoader.load
+_CATCHERS: Final = frozenset(
+    {
+        "CommitsAreKept",
+        "CommittedOffsetsStay",
+        "DecisionsAreOwn",
+        "Liveness",
+        "PipelineIsExactlyOnce",
+        "RecordsAreVisibleOnce",
+        "TransactionsAreAtomic",
+    }
+)
+
+
+def _answer_at_once(hosted: HostedShard[Any], operations: list[CoordinatorOperation[Any]], offset: int) -> None:
+    hosted._settle(operations, ErrorCode.NONE)
+
+
+class _CommittedLog:
+    """A log that seems to end at the high watermark."""
+
+    def __init__(self, log: ShardLog) -> None:
+        self._log = log
+        self.end_offset = log.high_watermark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:
+        batches = await self._log.read(offset, max_bytes)
+        return [batch for batch in batches if batch.next_offset <= self.end_offset]
+
+
+async def _load_committed(
+    loader: ShardLoader, shard: Shard[Any, Any], log: Any, snapshot: CoordinatorSnapshot | None = None
+) -> int:
+    await _load(loader, shard, _CommittedLog(log), snapshot)
+    end: int = log.end_offset
+    return end
+
+
+PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
+    "answering before the records of a coordinator are committed": Planted(
+        (Patch(HostedShard, "_await_commit", _answer_at_once),), _CATCHERS, 40, 7, run_coordinators
+    ),
+    "loading a coordinator up to the high watermark": Planted(
+        (Patch(ShardLoader, "load", _load_committed),), _CATCHERS, 40, 5, run_coordinators
+    ),
+}
