@@ -45,7 +45,7 @@ from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import ATTRIBUTES_POSITION
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
-from tests.interop.wire import transaction_cases
+from tests.interop.wire import mutation_quota_cases, transaction_cases
 from tests.interop.wire.admin_cases import ADMIN_SCENARIOS
 from tests.interop.wire.harness import WireHarness
 from tests.interop.wire.share_cases import SHARE_SCENARIOS
@@ -568,6 +568,7 @@ def create_topics(harness: WireHarness, version: int) -> Scenario:
     twice.configs.append(ct.CreatableTopicConfig("retention.ms", "2"))
     yield "a config twice", request(twice, validate_only=True)
     yield "nothing", request()
+    yield from mutation_quota_cases.create_topics_above_quota(harness, version)
 
 
 def delete_topics(harness: WireHarness, version: int) -> Scenario:
@@ -582,6 +583,7 @@ def delete_topics(harness: WireHarness, version: int) -> Scenario:
     yield "unknown ones", request("no-such-topic", "../x", "")
     yield "twice in one request", request("once-2", "once-2")
     yield "nothing", request()
+    yield from mutation_quota_cases.delete_topics_above_quota(harness, version)
     if version >= 6:
         yield "by an unknown id", request(ids=[UNKNOWN_ID])
         yield "by id and name", request("many", ids=[harness.topic_ids["many"]])
@@ -617,6 +619,7 @@ def create_partitions(harness: WireHarness, version: int) -> Scenario:
     again = cp.CreatePartitionsTopic("many", at + 9, None)
     yield "twice", cp.CreatePartitionsRequest([again, again], WAIT_MS, False)
     yield "nothing", cp.CreatePartitionsRequest([], WAIT_MS, False)
+    yield from mutation_quota_cases.create_partitions_above_quota(harness, version)
 
 
 def describe_topic_partitions(harness: WireHarness, version: int) -> Scenario:

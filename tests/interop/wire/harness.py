@@ -53,6 +53,7 @@ class WireHarness:
         self._address = (host, int(port))
         self._socket: socket.socket | None = None
         self._correlation = 0
+        self.client_id = CLIENT_ID
         self.topic_ids: dict[str, Uuid] = {}
         self._bootstrap = bootstrap
         self._metadata_lag: MetadataLag | None = None
@@ -67,6 +68,10 @@ class WireHarness:
             self._metadata_lag.close()
         self._disconnect()
 
+    def reconnect(self) -> None:
+        """Use another connection from now on: the broker may have muted this one."""
+        self._disconnect()
+
     def _disconnect(self) -> None:
         if self._socket is not None:
             self._socket.close()
@@ -74,7 +79,7 @@ class WireHarness:
 
     def call(self, request: Message, version: int) -> Message | None:
         """Return the response, None if the broker closed the connection."""
-        chunks = encode_request(request, version, self._next_correlation(), CLIENT_ID)
+        chunks = encode_request(request, version, self._next_correlation(), self.client_id)
         frame = self.exchange(b"".join(chunks))
         if frame is None:
             return None
@@ -93,7 +98,7 @@ class WireHarness:
 
     def send_silently(self, request: Message, version: int) -> str:
         """Send a request without a response. Return whether the connection stayed open."""
-        self._send(b"".join(encode_request(request, version, self._next_correlation(), CLIENT_ID)))
+        self._send(b"".join(encode_request(request, version, self._next_correlation(), self.client_id)))
         after = self.call(ApiVersionsRequest(), 0)
         return CLOSED if after is None else NO_ANSWER
 
