@@ -2,18 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from broker.coordination.shard import Shard
 from broker.runtime.coordinators.hosted_shard import CoordinatorOperation, HostedShard
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_log import LoadedBatch, ShardLog
+from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from tests.simulation.cluster.campaign import run_coordinators
 from tests.simulation.cluster.planted_bug import Planted
 from tests.simulation.replication.campaign import Patch
 
 _load = ShardLoader.load
+_resign = ShardRuntime.resign
+_start_loading = ShardRuntime._start_loading
+_kept: Final[WeakKeyDictionary[ShardRuntime[Any], dict[int, Shard[Any, Any]]]] = WeakKeyDictionary()
 _CATCHERS: Final = frozenset(
     {
         "CommitsAreKept",
@@ -54,11 +60,34 @@ async def _load_committed(
     return end
 
 
+def _keep_shard(runtime: ShardRuntime[Any], partition: int, leader_epoch: LeaderEpoch | None = None) -> None:
+    shard = runtime.shard(partition)
+    _resign(runtime, partition, leader_epoch)
+    if shard is not None and runtime.shard(partition) is None:
+        _kept.setdefault(runtime, {})[partition] = shard
+
+
+def _reuse_shard(runtime: ShardRuntime[Any], slot: Any) -> None:
+    shard = _kept.get(runtime, {}).pop(slot.partition, None)
+    if shard is None:
+        _start_loading(runtime, slot)
+    else:
+        log = runtime._open_log(slot.partition)
+        runtime._activate(slot, shard, log, log.end_offset)
+
+
 PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     "answering before the records of a coordinator are committed": Planted(
         (Patch(HostedShard, "_await_commit", _answer_at_once),), _CATCHERS, 40, 7, run_coordinators
     ),
     "loading a coordinator up to the high watermark": Planted(
         (Patch(ShardLoader, "load", _load_committed),), _CATCHERS, 40, 5, run_coordinators
+    ),
+    "keeping the state of a coordinator over another leader": Planted(
+        (Patch(ShardRuntime, "resign", _keep_shard), Patch(ShardRuntime, "_start_loading", _reuse_shard)),
+        _CATCHERS,
+        40,
+        12,
+        run_coordinators,
     ),
 }
