@@ -41,6 +41,7 @@ class LoopbackPeers:
         self._loop = loop
         self._peers = peers
         self._serve = serve
+        self._is_closed = False
         self._running: set[asyncio.Task[Message]] = set()  # the loop itself keeps no task alive
 
     def send(
@@ -56,12 +57,19 @@ class LoopbackPeers:
         if not self.is_own(endpoint):
             self._peers.send(endpoint, request, done, timeout_ms=timeout_ms, versions=versions)
             return
+        # One turn later: the response to the client that waits for the present decision goes first.
+        self._loop.call_soon(self._start, request, done)
+
+    def _start(self, request: Message, done: Done) -> None:
+        if self._is_closed:
+            return
         task = self._loop.create_task(self._serve(request))
         self._running.add(task)
         task.add_done_callback(partial(self._on_done, done))
 
     def close(self) -> None:
         """Close all connections, and answer no more requests of this node."""
+        self._is_closed = True
         self._peers.close()
         for task in self._running:
             task.cancel()
