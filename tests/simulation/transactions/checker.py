@@ -128,12 +128,15 @@ class TransactionChecker(EventLog):
         """Return the first offset of the transactions without a marker, as far as appended batches are known."""
         return self._history(partition).first_open
 
+    def _first_undecided(self, partition: TransactionPartition, log: Log) -> int:
+        return self._history(partition).first_undecided(log.high_watermark)
+
     def on_high_watermark(self, partition: TransactionPartition, log: Log) -> None:
         """Check the last stable offset, and read what has become stable."""
         history, stable = self._history(partition), log.last_stable_offset
         if stable < history.consumed:
             self.fail("StableOffsetIsTrue", f"{partition}: back from {history.consumed} to {stable}")
-        undecided = history.first_undecided(log.high_watermark)
+        undecided = self._first_undecided(partition, log)
         if stable > undecided:
             self.fail("StableOffsetIsTrue", f"{partition}: {stable}, but the records from {undecided} on are undecided")
         aborted = log.aborted_transactions(history.consumed, stable)

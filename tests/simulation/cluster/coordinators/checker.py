@@ -169,6 +169,26 @@ class CoordinatorChecker(TransactionChecker):
                     self.on_data(name, header.producer_id, header.base_offset)
         self._ends[name] = end
 
+    def _first_undecided(self, partition: TransactionPartition, log: Log) -> int:
+        """Return the first committed record that is undecided; after a restart, markers of the log alone count too.
+
+        A leader that was stopped cleanly does not know which of its markers are replicated, as in Kafka. The decisions
+        are committed by then, so that a new leader gets equal markers.
+        """
+        undecided = super()._first_undecided(partition, log)
+        if log.last_stable_offset <= undecided:
+            return undecided
+        opened: dict[int, int] = {}
+        while undecided < log.log_end_offset:
+            found = log.read(undecided, _ALL, log.log_end_offset)
+            for _, header in iter_headers(found.data):
+                undecided = header.next_offset
+                if header.is_control:
+                    opened.pop(header.producer_id, None)
+                elif header.is_transactional:
+                    opened.setdefault(header.producer_id, header.base_offset)
+        return min(opened.values(), default=undecided)
+
     def _label(self, partition: TransactionPartition, record: FullRecord) -> str:
         if partition.topic != GROUP_OFFSETS_TOPIC:
             return super()._label(partition, record)
