@@ -185,10 +185,7 @@ class WireHarness:
 
 # ---- comparable responses
 
-# The start offset of a share partition is the one of the last write that the leader has sent, which takes its time.
-LEFT_OUT = frozenset(
-    {"throttle_time_ms", "cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes", "start_offset"}
-)
+LEFT_OUT = frozenset({"throttle_time_ms", "cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes"})
 WORDS = frozenset(
     {"error_message", "acknowledge_error_message", "batch_index_error_message", "documentation", "status_detail"}
 )

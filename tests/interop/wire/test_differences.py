@@ -52,6 +52,9 @@ SIDE_VERSIONS = {
 UNANSWERED = {ApiKey.PRODUCE, ApiKey.ADD_PARTITIONS_TO_TXN}
 """APIs whose default request gets no response from Kafka: acks=0, and no transaction at all."""
 
+TIMED = {ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: "start_offset"}
+"""Fields of a scenario that depend on when a leader has written its state. Other scenarios compare them, too."""
+
 Outcome = dict[tuple[ApiKey, str, int], Plain]
 
 pytestmark = pytest.mark.interop
@@ -119,13 +122,17 @@ def version_outside_scenario(request: Message) -> int:
     return named if re.search(r"(topic|name)='[^']", text) or "topics=[]" in text else by_id
 
 
+def _is_timed(api: ApiKey, path: str) -> bool:
+    return api in TIMED and path.endswith(TIMED[api])
+
+
 @pytest.mark.parametrize("api", SCENARIOS)
 def test_responses_match_kafka_or_recorded_differences(outcomes: tuple[Outcome, Outcome], api: ApiKey) -> None:
     theirs, ours = outcomes
     versions: dict[str, list[int]] = defaultdict(list)
     fields: dict[str, set[str]] = defaultdict(set)
     for key in theirs:
-        found = list(differences(theirs[key], ours.get(key)))
+        found = [each for each in differences(theirs[key], ours.get(key)) if not _is_timed(api, each[0])]
         if key[0] is api and found:
             name = f"{api.name}: {key[1]}"
             versions[name].append(key[2])
