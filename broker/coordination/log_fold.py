@@ -105,8 +105,8 @@ class LogFold:
         for key, record in self._pending.pop(producer_id, {}).items():
             if committed and record.offset > self._replaced_by(key):
                 self._put(record._replace(producer_id=-1))
-            if not self._is_pending(key):
-                self._tombstones.pop(key, None)
+            if key in self._tombstones and not self._is_pending(key):
+                del self._tombstones[key]
 
     def kept(self) -> Iterator[KeptRecord]:
         """Return the records outside of buckets in an order that a replay may follow."""

@@ -130,10 +130,11 @@ async def read_batches(
 def _loaded(found: LogSlice, position: int, header: BatchHeader, from_offset: int) -> LoadedBatch:
     batch = memoryview(found.data)[position : position + header.size]
     if not header.is_control:
-        return LoadedBatch(header.next_offset, _transaction_of(header), records=_records(batch, from_offset))
+        records = _records(batch, from_offset)
+        return LoadedBatch(header.next_offset, header.leader_epoch, _transaction_of(header), records=records)
     marker = read_marker(batch)
     committed = None if marker is None else marker[0] is ControlType.COMMIT
-    return LoadedBatch(header.next_offset, _transaction_of(header), committed)
+    return LoadedBatch(header.next_offset, header.leader_epoch, _transaction_of(header), committed)
 
 
 def _transaction_of(header: BatchHeader) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from storage.verification import Guard
 
 
@@ -22,11 +23,12 @@ class LoadedRecord(NamedTuple):
 class LoadedBatch:
     """A batch of the log, decoded lazily.
 
-    `producer_id` is −1 outside of transactions. `committed` is set for a transaction marker: True for COMMIT, False for
-    ABORT. Any other control batch has neither records nor marker.
+    `leader_epoch` is that of the leader that wrote it. `producer_id` is −1 outside of transactions. `committed` is set
+    for a transaction marker: True for COMMIT, False for ABORT. Any other control batch has neither records nor marker.
     """
 
     next_offset: int
+    leader_epoch: LeaderEpoch
     producer_id: int = -1
     committed: bool | None = None
     records: Iterable[LoadedRecord] = ()

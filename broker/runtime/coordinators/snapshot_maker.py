@@ -20,12 +20,13 @@ from broker.logs import EventLog
 from broker.metrics.coordinator_loads import CoordinatorSnapshotFigures
 from broker.runtime.coordinators.partition_log import read_batches
 from broker.runtime.coordinators.shard_log import LoadedBatch
-from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot, SnapshotBatch, SnapshotStore, agrees
+from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot, SnapshotBatch, SnapshotStore, agrees, holds
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.sliced_work import SlicedSteps, SlicedWork
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid, uuid_to_text
 from storage.log_snapshots import CheckpointId, FileRawSnapshotWriter
 
@@ -52,6 +53,10 @@ class _Made(NamedTuple):
     id: CheckpointId | None
     end_offset: int
     record_count: int
+
+
+class _LogTruncated(Exception):
+    """The log was truncated while its snapshot was made, below records that the snapshot has."""
 
 
 class SnapshotMaker:
@@ -88,7 +93,7 @@ class SnapshotMaker:
             try:
                 while self._is_due(partition, await self._last(partition)):
                     await self._make(partition)
-            except (KafkaError, OSError) as error:  # the replica moves, or its directory fails; the log is complete
+            except (KafkaError, OSError, _LogTruncated) as error:  # another snapshot is due; the log is complete
                 self.figures.failed += 1
                 _log.info("A coordinator's snapshot is not made", partition=str(partition), error=str(error))
 
@@ -109,15 +114,11 @@ class SnapshotMaker:
         return log.high_watermark - last.end_offset >= needed
 
     async def _make(self, partition: Partition) -> None:
-        """Make one snapshot. Raise KafkaError or OSError."""
+        """Make one snapshot. Raise KafkaError, OSError or _LogTruncated."""
         former = await self._store.newest(partition)
         rule = self._rules[partition.topic]
         started_ms = self._runtime.clock.monotonic_ms()
-        fold = await self._folded(partition, rule, former)
-        log = partition.log
-        epoch = log.epochs.epoch_for_offset(fold.end_offset - 1)
-        if epoch is None:
-            raise OSError("the leader epoch of the snapshot's end is unknown")
+        fold, epoch = await self._folded(partition, rule, former)
         id = CheckpointId(fold.end_offset, epoch)
         writer = await self._store.begin(partition, id)
         encoder = SnapshotEncoder(epoch)
@@ -142,8 +143,13 @@ class SnapshotMaker:
             elapsed_ms=round(elapsed_ms),
         )
 
-    async def _folded(self, partition: Partition, rule: FoldRule, former: CoordinatorSnapshot | None) -> LogFold:
-        """Fold the committed log after the former snapshot. Raise KafkaError."""
+    async def _folded(
+        self, partition: Partition, rule: FoldRule, former: CoordinatorSnapshot | None
+    ) -> tuple[LogFold, LeaderEpoch]:
+        """Fold the committed log after the former snapshot; return the fold and the epoch of its last record.
+
+        Raise KafkaError or _LogTruncated.
+        """
         log = partition.log
         start = log.log_start_offset if former is None else former.id.end_offset
         end = min(log.high_watermark, start + _MAX_NEW_RECORDS)
@@ -153,15 +159,20 @@ class SnapshotMaker:
         for batch in () if former is None else former.batches:
             if batch.bucket is None:
                 await self._sliced(_restore_steps(fold, batch))
+        ends = {} if former is None else {former.id.epoch: start}
         offset = start
         while offset < end:
             batches = await read_batches(partition, self._runtime.io, offset, _READ_BYTES, log.high_watermark)
             if not batches:
                 break
             await self._sliced(_fold_steps(fold, batches))
+            ends.update((batch.leader_epoch, batch.next_offset) for batch in batches)
             offset = batches[-1].next_offset
             fold.end_offset = offset
-        return fold
+        # The reads are apart in time: an unclean election may have cut what an earlier one has returned.
+        if not ends or not all(holds(log, end_offset, epoch) for epoch, end_offset in ends.items()):
+            raise _LogTruncated
+        return fold, max(ends)
 
     async def _sliced(self, steps: SlicedSteps[None]) -> None:
         await SlicedWork(steps, self._runtime.loop, self._runtime.clock, pauses=True).done

@@ -14,6 +14,7 @@ from broker.coordination.snapshot_records import Manifest, read_manifest
 from broker.logs import EventLog
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.partition import Partition
+from protocol.ids import LeaderEpoch
 from protocol.primitives import uuid_to_text
 from protocol.records.batch import NO_SEQUENCE, BatchHeader
 from storage.errors import DamagedSnapshot
@@ -80,7 +81,7 @@ class SnapshotStore:
         return await self.io.submit(partial(self._files(partition).begin, id))
 
     async def remove_all_but(self, partition: Partition, kept: CheckpointId) -> None:
-        """Remove the other snapshots of a partition. Raise OSError."""
+        """Remove the other snapshots of a partition, and parts that a crash has left. Raise OSError."""
         await self.io.submit(partial(_remove_all_but, self._files(partition), kept))
 
     def _files(self, partition: Partition) -> SnapshotFiles:
@@ -114,9 +115,12 @@ class SnapshotStore:
 
 def agrees(log: Log, id: CheckpointId) -> bool:
     """Whether the log continues the history of a snapshot."""
-    if not log.log_start_offset <= id.end_offset <= log.log_end_offset or id.end_offset == 0:
-        return False
-    return log.epochs.epoch_for_offset(id.end_offset - 1) == id.epoch
+    return log.log_start_offset <= id.end_offset and holds(log, id.end_offset, id.epoch)
+
+
+def holds(log: Log, end_offset: int, epoch: LeaderEpoch) -> bool:
+    """Whether the record before an offset is in the log, or was before a compaction, in this leader epoch."""
+    return 0 < end_offset <= log.log_end_offset and log.epochs.epoch_for_offset(end_offset - 1) == epoch
 
 
 def _checked_manifest(batch: memoryview, id: CheckpointId, partition: Partition) -> Manifest:
@@ -133,3 +137,4 @@ def _remove_all_but(files: SnapshotFiles, kept: CheckpointId) -> None:
     for id in files.ids():
         if id != kept:
             files.remove(id)
+    files.remove_leftovers()

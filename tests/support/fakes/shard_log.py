@@ -7,6 +7,7 @@ from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
 from broker.runtime.loop.waiters import OffsetWaiter, OffsetWaiters
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import EPOCH_ZERO
 
 READ_BATCHES = 3
 
@@ -64,7 +65,7 @@ class MemoryShardLog:
         first = self.end_offset
         loaded = [LoadedRecord(first + index, key, value) for index, (key, value) in enumerate(records)]
         self.end_offset = first + (len(loaded) or 1)
-        self.batches.append(LoadedBatch(self.end_offset, producer_id, committed, loaded))
+        self.batches.append(LoadedBatch(self.end_offset, EPOCH_ZERO, producer_id, committed, loaded))
         self.batch_sizes.append(len(loaded))
         if not self.holds_commits:
             self.commit()

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from broker.coordination.shard import Shard
 from broker.groups.config import GroupConfig
 from broker.groups.records import CommittedOffset, OffsetKey, offset_committed, offset_removed
@@ -17,6 +19,7 @@ from broker.runtime.coordinators.snapshot_maker import SnapshotMaker, SnapshotSe
 from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot, SnapshotStore
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.ids import LeaderEpoch
+from storage.local_log import LogSlice
 from storage.log_snapshots import CHECKPOINT_SUFFIX
 from tests.support.harnesses.data_plane import BROKER_ID, DataPlane
 
@@ -208,3 +211,42 @@ def test_snapshot_of_a_truncated_history_is_ignored() -> None:
     snapshot = replica.newest()
     assert snapshot is not None
     assert snapshot.id.end_offset == replica.partition.log.log_end_offset
+
+
+def test_log_that_is_truncated_meanwhile_gets_no_snapshot_of_both_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = CoordinatorReplica()
+    for offset in range(30):
+        replica.commit(("a", offset))
+    log = replica.partition.log
+    read = log.read
+
+    def read_and_truncate(offset: int, max_bytes: int, upper: int) -> LogSlice:
+        monkeypatch.undo()
+        found = read(offset, max_bytes, upper)
+        begin_other_history()
+        return found
+
+    def begin_other_history() -> None:
+        log.truncate_to(10, now_ms=0)
+        replica.plane.elect(replica.identity, OTHER)
+        replica.plane.elect(replica.identity, BROKER_ID)
+        for offset in range(30):
+            replica.commit(("b", offset))
+
+    monkeypatch.setattr(log, "read", read_and_truncate)
+    replica.make_due()
+    assert log.log_end_offset == 40
+    replica.make_due()
+    assert offsets_of(replica.load(), "a", "b") == [9, 29]
+    assert offsets_of(replica.load(from_snapshot=False), "a", "b") == [9, 29]
+
+
+def test_part_of_an_interrupted_snapshot_is_removed_with_the_next_one() -> None:
+    replica = CoordinatorReplica()
+    part = f"{replica.partition.log.directory}/00000000000000000005-0000000000-own.checkpoint.part"
+    replica.plane.fs.open(part).close()
+    for offset in range(30):
+        replica.commit(("a", offset))
+    replica.make_due()
+    assert not replica.plane.fs.exists(part)
+    assert len(replica.files) == 1
