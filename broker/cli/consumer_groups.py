@@ -13,15 +13,14 @@ from broker.cli.groups.choices import (
     delete_groups,
     reset_options,
     reset_specification,
+    run_on_groups,
 )
-from broker.cli.groups.offset_reset import ResetError, ResetSpecification, ResetStrategy
+from broker.cli.groups.offset_reset import ResetSpecification, ResetStrategy
 from broker.cli.groups.offsets import delete_offsets, reset_offsets
 from broker.cli.groups.report import Detail, describe_members, describe_offsets, describe_states, print_list
 from broker.cli.groups.view import GroupDescription, describe_group, list_groups
-from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, forbid, json_option, one_action
 from broker.cli.shared.output import print_json
-from broker.cli.shared.session import session
 from broker.client import Client
 
 
@@ -126,12 +125,7 @@ def consumer_groups(
                 by_duration,
             )
             work = _resetting(chosen, specification, topics, all_topics, from_file, execute, dry_run, export, as_json)
-    overrides = {} if timeout is None else {"default.api.timeout.ms": str(timeout)}
-    with session(bootstrap_server, command_config, overrides) as client:
-        try:
-            client.retrying(lambda: work(client))
-        except ResetError as error:
-            raise CommandFailed(str(error)) from error
+    run_on_groups(bootstrap_server, command_config, timeout, work)
 
 
 def _listing(state: str | None, type_: str | None, as_json: bool) -> Callable[[Client], None]:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import click
 
-from broker.cli.groups.choices import ANY, ChosenGroups, check_choice, chosen_states, delete_groups
+from broker.cli.groups.choices import ANY, ChosenGroups, check_choice, chosen_states, delete_groups, run_on_groups
+from broker.cli.groups.columns import print_group_list
 from broker.cli.groups.offset_reset import ResetError, ResetSpecification, ResetStrategy, parse_datetime_ms
 from broker.cli.groups.offsets import expand, planned_offsets, print_plan
 from broker.cli.groups.report import Detail
@@ -13,7 +14,6 @@ from broker.cli.groups.share_report import (
     describe_share_members,
     describe_share_offsets,
     describe_share_states,
-    print_share_list,
 )
 from broker.cli.groups.share_view import (
     alter_share_offsets,
@@ -26,7 +26,6 @@ from broker.cli.groups.view import DEAD, EMPTY
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, forbid, json_option, one_action
 from broker.cli.shared.output import print_columns, print_json, width_of
-from broker.cli.shared.session import session
 from broker.client import Client
 from protocol.errors import ErrorCode, KafkaError
 
@@ -127,12 +126,7 @@ def share_groups(
             specification = _specification(to_earliest, to_latest, to_datetime)
             reset = _Reset(specification, None if all_topics else topics, execute, as_json)
             work = _resetting(_single(chosen, action), reset)
-    overrides = {} if timeout is None else {"default.api.timeout.ms": str(timeout)}
-    with session(bootstrap_server, command_config, overrides) as client:
-        try:
-            client.retrying(lambda: work(client))
-        except ResetError as error:
-            raise CommandFailed(str(error)) from error
+    run_on_groups(bootstrap_server, command_config, timeout, work)
 
 
 def _single(groups: ChosenGroups, action: str) -> str:
@@ -160,7 +154,7 @@ def _listing(state: str | None, as_json: bool) -> Callable[[Client], None]:
         if as_json:
             print_json([{"groupId": group_id, "state": each} for group_id, each in rows])
         else:
-            print_share_list(rows, with_state=state is not None)
+            print_group_list(rows, with_state=state is not None)
 
     return list_groups
 

@@ -14,7 +14,9 @@ from broker.cli.groups.choices import (
     delete_groups,
     reset_options,
     reset_specification,
+    run_on_groups,
 )
+from broker.cli.groups.columns import print_group_list
 from broker.cli.groups.offset_reset import ResetError, ResetSpecification, ResetStrategy
 from broker.cli.groups.offsets import delete_offsets, reset_offsets
 from broker.cli.groups.report import Detail
@@ -22,7 +24,6 @@ from broker.cli.groups.streams_report import (
     describe_streams_members,
     describe_streams_offsets,
     describe_streams_states,
-    print_streams_list,
 )
 from broker.cli.groups.streams_view import (
     committed_inputs,
@@ -30,11 +31,9 @@ from broker.cli.groups.streams_view import (
     describe_streams_group,
     list_streams_groups,
 )
-from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import by_topic
 from broker.cli.shared.options import client_options, forbid, json_option, one_action
 from broker.cli.shared.output import print_json
-from broker.cli.shared.session import session
 from broker.client import Client
 from protocol.errors import ErrorCode, KafkaError
 
@@ -169,12 +168,7 @@ def streams_groups(
             specification = reset_specification(given, to_datetime, by_duration)
             reset = _Reset(specification, from_file, execute, export, as_json)
             work = _resetting(chosen, inputs, internal_topics, reset, is_dry_run=dry_run)
-    overrides = {} if timeout is None else {"default.api.timeout.ms": str(timeout)}
-    with session(bootstrap_server, command_config, overrides) as client:
-        try:
-            client.retrying(lambda: work(client))
-        except ResetError as error:
-            raise CommandFailed(str(error)) from error
+    run_on_groups(bootstrap_server, command_config, timeout, work)
 
 
 def _listing(state: str | None, as_json: bool) -> Callable[[Client], None]:
@@ -187,7 +181,7 @@ def _listing(state: str | None, as_json: bool) -> Callable[[Client], None]:
         if as_json:
             print_json([{"groupId": group_id, "state": each} for group_id, each in rows])
         else:
-            print_streams_list(rows, with_state=state is not None)
+            print_group_list(rows, with_state=state is not None)
 
     return list_groups
 

@@ -15,6 +15,7 @@ from broker.cli.groups.offset_reset import (
     parse_duration_ms,
 )
 from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.session import session
 from broker.client import Client
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -124,3 +125,18 @@ def delete_groups(client: Client, names: Sequence[str], kind: str) -> None:
             click.echo(f"These {kind} groups were deleted successfully: {quoted}")
         raise CommandFailed(f"Deletion of some {kind} groups failed:\n" + "\n".join(f"* {text}" for text in failed))
     click.echo(f"Deletion of requested {kind} groups ({quoted}) was successful.")
+
+
+def run_on_groups(
+    bootstrap_server: str, command_config: str | None, timeout: int | None, work: Callable[[Client], None]
+) -> None:
+    """Run an action in a session, again after transient errors. `timeout` limits each request, in ms.
+
+    Raises CommandFailed for an offset reset that is not possible.
+    """
+    overrides = {} if timeout is None else {"default.api.timeout.ms": str(timeout)}
+    with session(bootstrap_server, command_config, overrides) as client:
+        try:
+            client.retrying(lambda: work(client))
+        except ResetError as error:
+            raise CommandFailed(str(error)) from error

@@ -5,16 +5,14 @@ from enum import Enum, auto
 
 import click
 
+from broker.cli.groups.columns import MISSING, column, dash
 from broker.cli.groups.view import GroupDescription
 from broker.cli.shared.offsets import LATEST, by_topic, committed_offsets, list_offsets
-from broker.cli.shared.output import print_columns, print_json, width_of
+from broker.cli.shared.output import print_columns, print_json
 from broker.client import Client
 from protocol.errors import KafkaError
 from protocol.messages.list_groups import ListedGroup
 from storage.directories.checkpoints import TopicPartition
-
-MISSING = "-"
-NARROW = 15
 
 
 class Detail(Enum):
@@ -44,7 +42,7 @@ def print_list(groups: Sequence[ListedGroup], *, with_type: bool, with_state: bo
         [g.group_id, *([g.group_type.capitalize()] if with_type else []), *([g.group_state] if with_state else [])]
         for g in groups
     ]
-    formats = [_left(width_of((row[0] for row in rows), 32)), *["{:<20}"] * (len(headings) - 1)]
+    formats = [column(rows, 0, 32), *["{:<20}"] * (len(headings) - 1)]
     print_columns(headings, rows, formats)
 
 
@@ -57,8 +55,8 @@ def describe_offsets(client: Client, group: GroupDescription, verbose: bool, as_
     headings += (["LEADER-EPOCH"] if verbose else []) + ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
     headings += ["CONSUMER-ID", "HOST", "CLIENT-ID"]
     cells = [_offset_cells(group.id, row, verbose) for row in rows]
-    formats = [_column(cells, 0), _column(cells, 1), "{:<10}", *["{:<15}"] * (4 if verbose else 3)]
-    formats += [_column(cells, -3), _column(cells, -2), "{}"]
+    formats = [column(cells, 0), column(cells, 1), "{:<10}", *["{:<15}"] * (4 if verbose else 3)]
+    formats += [column(cells, -3), column(cells, -2), "{}"]
     click.echo()
     print_columns(headings, cells, formats)
     return None
@@ -122,7 +120,7 @@ def _ends(client: Client, partitions: Sequence[TopicPartition]) -> dict[TopicPar
 def _offset_cells(group_id: str, row: _OffsetRow, verbose: bool) -> list[str]:
     topic, partition = (None, None) if row.partition is None else row.partition
     numbers = ([row.epoch] if verbose else []) + [row.committed, row.end, row.lag]
-    return [group_id, *(_dash(value) for value in (topic, partition, *numbers, row.member_id, row.host, row.client_id))]
+    return [group_id, *(dash(value) for value in (topic, partition, *numbers, row.member_id, row.host, row.client_id))]
 
 
 def _offset_document(row: _OffsetRow) -> dict[str, object]:
@@ -161,7 +159,7 @@ def describe_members(client: Client, group: GroupDescription, verbose: bool, as_
         [
             group.id,
             m.id,
-            *([_dash(m.instance_id)] if has_static else []),
+            *([dash(m.instance_id)] if has_static else []),
             m.host,
             m.client_id,
             str(len(m.assignment)),
@@ -171,7 +169,7 @@ def describe_members(client: Client, group: GroupDescription, verbose: bool, as_
     ]
     names = 5 if has_static else 4
     click.echo()
-    print_columns(headings, cells, [*(_column(cells, index) for index in range(names)), *widths])
+    print_columns(headings, cells, [*(column(cells, index) for index in range(names)), *widths])
     return None
 
 
@@ -182,9 +180,9 @@ def _assignment_cells(
     target: Sequence[TopicPartition] | None,
 ) -> list[str]:
     return [
-        _dash(epoch),
+        dash(epoch),
         _assignment_text(current),
-        _dash(None if target is None else group.target_epoch),
+        dash(None if target is None else group.target_epoch),
         MISSING if target is None else _assignment_text(target),
     ]
 
@@ -226,20 +224,8 @@ def describe_states(client: Client, group: GroupDescription, verbose: bool, as_j
     headings = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     headings += (["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"] if verbose else []) + ["#MEMBERS"]
     cells = [group.id, f"{host}:{port}  ({node_id})", group.assignor or MISSING, group.state]
-    cells += ([_dash(group.epoch), _dash(group.target_epoch)] if verbose else []) + [str(len(group.members))]
-    formats = [_column([cells], 0), "{:<25}", "{:<20}", "{:<20}", *(["{:<15}", "{:<25}"] if verbose else []), "{}"]
+    cells += ([dash(group.epoch), dash(group.target_epoch)] if verbose else []) + [str(len(group.members))]
+    formats = [column([cells], 0), "{:<25}", "{:<20}", "{:<20}", *(["{:<15}", "{:<25}"] if verbose else []), "{}"]
     click.echo()
     print_columns(headings, [cells], formats)
     return None
-
-
-def _dash(value: object) -> str:
-    return MISSING if value is None else str(value)
-
-
-def _column(rows: Sequence[Sequence[str]], index: int) -> str:
-    return _left(width_of((row[index] for row in rows), NARROW))
-
-
-def _left(width: int) -> str:
-    return f"{{:<{width}}}"

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 
 import click
 
+from broker.cli.groups.columns import column, dash
 from broker.cli.groups.share_view import ShareGroupView, share_offsets
-from broker.cli.shared.output import print_columns, width_of
+from broker.cli.shared.output import print_columns
 from broker.client import Client
 from protocol.messages.share_group_describe import Assignment, Member
-
-_MISSING = "-"
-_NARROW = 15
 
 
 def describe_share_offsets(client: Client, group: ShareGroupView, verbose: bool, as_json: bool) -> object:
@@ -40,13 +38,13 @@ def describe_share_offsets(client: Client, group: ShareGroupView, verbose: bool,
             group.group_id,
             partition.topic,
             str(partition.partition),
-            *map(_dash, ([found.leader_epoch] if verbose else []) + [found.start, found.lag]),
+            *map(dash, ([found.leader_epoch] if verbose else []) + [found.start, found.lag]),
         ]
         for partition, found in offsets.items()
     ]
     numbers = ["{:<13}"] * (2 if verbose else 1)
     click.echo()
-    print_columns(headings, cells, [_column(cells, 0), _column(cells, 1), "{:<10}", *numbers, "{}"])
+    print_columns(headings, cells, [column(cells, 0), column(cells, 1), "{:<10}", *numbers, "{}"])
     return None
 
 
@@ -75,7 +73,7 @@ def describe_share_members(_client: Client, group: ShareGroupView, verbose: bool
         ]
         for each in members
     ]
-    formats = [*(_column(cells, index) for index in range(4)), "{:<12}", *(["{:<13}"] if verbose else []), "{}"]
+    formats = [*(column(cells, index) for index in range(4)), "{:<12}", *(["{:<13}"] if verbose else []), "{}"]
     click.echo()
     print_columns(headings, cells, formats)
     return None
@@ -99,7 +97,7 @@ def describe_share_states(_client: Client, group: ShareGroupView, verbose: bool,
     headings += (["GROUP-EPOCH", "ASSIGNMENT-EPOCH"] if verbose else []) + ["#MEMBERS"]
     cells = [group.group_id, f"{host}:{port}  ({node_id})", described.group_state]
     cells += (list(map(str, epochs)) if verbose else []) + [str(len(described.members))]
-    formats = [_column([cells], 0), f"{{:<{max(25, len(cells[1]))}}}", "{:<15}"]
+    formats = [column([cells], 0), f"{{:<{max(25, len(cells[1]))}}}", "{:<15}"]
     click.echo()
     print_columns(headings, [cells], [*formats, *(["{:<12}", "{:<17}"] if verbose else []), "{}"])
     return None
@@ -109,7 +107,7 @@ def print_share_list(rows: Sequence[tuple[str, str]], *, with_state: bool) -> No
     """Print group ids, with their states if asked to."""
     if with_state:
         cells = list(map(list, rows))
-        print_columns(["GROUP", "STATE"], cells, [_column(cells, 0), "{}"])
+        print_columns(["GROUP", "STATE"], cells, [column(cells, 0), "{}"])
         return
     for group_id, _ in rows:
         click.echo(group_id)
@@ -131,11 +129,3 @@ def _member_document(member: Member) -> dict[str, object]:
         "subscribedTopics": member.subscribed_topic_names,
         "assignment": {topic.topic_name: topic.partitions for topic in member.assignment.topic_partitions},
     }
-
-
-def _dash(value: object) -> str:
-    return _MISSING if value is None else str(value)
-
-
-def _column(rows: Sequence[Sequence[str]], index: int) -> str:
-    return f"{{:<{width_of((row[index] for row in rows), _NARROW)}}}"

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 
 import click
 
+from broker.cli.groups.columns import column, dash
 from broker.cli.groups.streams_view import StreamsGroupView, committed_inputs
 from broker.cli.shared.offsets import EARLIEST, LATEST, list_offsets
-from broker.cli.shared.output import print_columns, width_of
+from broker.cli.shared.output import print_columns
 from broker.client import Client
 from protocol.messages.streams_group_describe import Assignment, Member, TaskIds
 from storage.directories.checkpoints import TopicPartition
-
-_MISSING = "-"
-_NARROW = 15
 
 
 def describe_streams_offsets(client: Client, group: StreamsGroupView, verbose: bool, as_json: bool) -> object:
@@ -37,12 +35,12 @@ def describe_streams_offsets(client: Client, group: StreamsGroupView, verbose: b
             ],
         }
     cells = [
-        [group.group_id, partition.topic, str(partition.partition), *map(_dash, values if verbose else values[-1:])]
+        [group.group_id, partition.topic, str(partition.partition), *map(dash, values if verbose else values[-1:])]
         for partition, *values in rows
     ]
     headings = ["GROUP", "TOPIC", "PARTITION"]
     headings += ["CURRENT-OFFSET", "LEADER-EPOCH", "LOG-END-OFFSET", "OFFSET-LAG"] if verbose else ["OFFSET-LAG"]
-    formats = [_column(cells, 0), _column(cells, 1), "{:<10}", *["{:<15}"] * (3 if verbose else 0), "{}"]
+    formats = [column(cells, 0), column(cells, 1), "{:<10}", *["{:<15}"] * (3 if verbose else 0), "{}"]
     print_columns(headings, cells, formats)
     return None
 
@@ -61,7 +59,7 @@ def describe_streams_members(_client: Client, group: StreamsGroupView, verbose: 
         [group.group_id, each.member_id, each.process_id, each.client_id, _tasks_text(each.assignment, "")]
         for each in described.members
     ]
-    formats = [*(_column(cells, index) for index in range(4)), "{}"]
+    formats = [*(column(cells, index) for index in range(4)), "{}"]
     if verbose:
         epoch = 0 if described.topology is None else described.topology.epoch
         headings[1:1] = ["TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH"]
@@ -94,7 +92,7 @@ def describe_streams_states(_client: Client, group: StreamsGroupView, verbose: b
     headings += (["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"] if verbose else []) + ["#MEMBERS"]
     cells = [group.group_id, f"{host}:{port} ({node_id})", described.group_state]
     cells += (list(map(str, epochs)) if verbose else []) + [str(len(described.members))]
-    formats = [_column([cells], 0), "{:<25}", "{:<25}", *(["{:<15}", "{:<25}"] if verbose else []), "{}"]
+    formats = [column([cells], 0), "{:<25}", "{:<25}", *(["{:<15}", "{:<25}"] if verbose else []), "{}"]
     print_columns(headings, [cells], formats)
     return None
 
@@ -151,15 +149,7 @@ def _assignment_document(assignment: Assignment) -> dict[str, object]:
 def print_streams_list(rows: Sequence[tuple[str, str]], *, with_state: bool) -> None:
     """Print group ids, with their states if asked to."""
     if with_state:
-        print_columns(["GROUP", "STATE"], list(map(list, rows)), [_column(list(map(list, rows)), 0), "{}"])
+        print_columns(["GROUP", "STATE"], list(map(list, rows)), [column(list(map(list, rows)), 0), "{}"])
         return
     for group_id, _ in rows:
         click.echo(group_id)
-
-
-def _dash(value: object) -> str:
-    return _MISSING if value is None else str(value)
-
-
-def _column(rows: Sequence[Sequence[str]], index: int) -> str:
-    return f"{{:<{width_of((row[index] for row in rows), _NARROW)}}}"
