@@ -1,8 +1,8 @@
 """InitProducerId (key 22), versions 0-6: a producer id for an idempotent or a transactional producer.
 
-3+ a producer may name its id and epoch to raise the epoch (KIP-360). 6+ two-phase commit (KIP-939) with
-transaction.two.phase.commit.enable=true, served with
-unstable.api.versions.enable=true alone; a prepared transaction cannot be kept, as in Kafka 4.2.
+3+ a producer may name its id and epoch to raise the epoch (KIP-360). 6+ two-phase commit (KIP-939), which needs
+transaction.two.phase.commit.enable and, as in Kafka 4.2, unstable.api.versions.enable. A prepared transaction cannot be
+kept.
 """
 
 from typing import Final
