@@ -45,7 +45,7 @@ class EnvelopeHandler:
         # Later requests of this connection come from other clients: a broker forwards one of each client at a time.
         context.effects_applied()
         if is_allowed_on_cluster(self._authorizer, inner.connection, row.permission):
-            response = await _respond(row, request, inner)
+            response = await _respond(row, request, inner, self._authorizer)
         else:
             response = error_response(row.response_class, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
         if reports_not_controller(row.key, response):
@@ -98,9 +98,11 @@ def _decoded(row: Route, inner: Request) -> Message:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION) from error
 
 
-async def _respond(row: Route, request: Message, inner: Request) -> Message:
+async def _respond(row: Route, request: Message, inner: Request, authorizer: Authorizer | None) -> Message:
     """Return the handler's response, or an error response. Unexpected exceptions fail the envelope."""
-    context = RequestContext(inner.header.api_version, inner.header.client_id or "", inner.connection, inner)
+    context = RequestContext(
+        inner.header.api_version, inner.header.client_id or "", inner.connection, inner, authorizer
+    )
     try:
         response = row.handler(request, context)
         if isawaitable(response):

@@ -22,11 +22,18 @@ class Authorizer(Protocol):
         """Whether `principal`, connected from `host`, has `permission` on the resource of that name."""
         ...
 
+    def is_allowed_on_some(self, principal: str, host: str, permission: Permission) -> bool:
+        """Whether `principal`, connected from `host`, has `permission` on at least one resource (KIP-679)."""
+        ...
+
 
 class AllowAll:
     """The policy of a node without authorizer."""
 
     def is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:
+        return True
+
+    def is_allowed_on_some(self, principal: str, host: str, permission: Permission) -> bool:
         return True
 
 

@@ -11,7 +11,7 @@ from broker.api.pipeline.authentication import (
     AuthenticationState,
     ConnectionAuthentication,
 )
-from broker.api.pipeline.authorization import AllowAll, AuthorizationStage, Authorizer
+from broker.api.pipeline.authorization import AllowAll, AuthorizationStage
 from broker.api.serving.dispatch import Dispatcher
 from broker.net.request import ConnectionInfo, Dispatch
 
@@ -19,13 +19,9 @@ from broker.net.request import ConnectionInfo, Dispatch
 class RequestPipelines:
     """Builds the pipelines of a server's connections."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        *,
-        authorizer: Authorizer | None = None,
-    ) -> None:
+    def __init__(self, dispatcher: Dispatcher) -> None:
         shared: Dispatch = dispatcher
+        authorizer = dispatcher.authorizer
         if not isinstance(authorizer, AllowAll | None):
             shared = AuthorizationStage(shared, authorizer, dispatcher.permissions, dispatcher.refuse)
         self._shared = shared

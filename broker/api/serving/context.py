@@ -6,6 +6,8 @@ A context carries no socket and nothing to write to: responses are return values
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from broker.api.pipeline.authorization import Authorizer
+from broker.api.pipeline.permission import Requirement
 from broker.net.request import ConnectionInfo, Request
 
 
@@ -14,13 +16,40 @@ class RequestContext:
     """The circumstances of one request.
 
     `connection` is the live record of the connection: ApiVersions writes the client's software name and version into
-    it, quotas the mute time. `request` is the frame itself, needed only for the methods here.
+    it, quotas the mute time. `request` is the frame itself, needed only for the methods here. Without `authorizer`
+    everything is allowed.
     """
 
     api_version: int
     client_id: str
     connection: ConnectionInfo
     request: Request
+    authorizer: Authorizer | None = None
+
+    def allows(self, requirement: Requirement, resource_name: str) -> bool:
+        """Whether the principal has what `requirement` says on the resource of that name (KIP-11)."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return True
+        client = self.connection
+        return all(
+            any(
+                authorizer.is_allowed(client.principal, client.peer_host, permission, resource_name)
+                for permission in clause
+            )
+            for clause in requirement.clauses
+        )
+
+    def allows_some(self, requirement: Requirement) -> bool:
+        """Whether the principal has what `requirement` says on at least one resource (KIP-679)."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return True
+        client = self.connection
+        return all(
+            any(authorizer.is_allowed_on_some(client.principal, client.peer_host, permission) for permission in clause)
+            for clause in requirement.clauses
+        )
 
     @property
     def received_ms(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.permission import Requirement, Unrestricted
 from broker.api.pipeline.quota import RequestQuota
 from broker.api.serving.context import RequestContext
@@ -45,16 +46,27 @@ class RequestObserver(Protocol):
 class Dispatcher:
     """Answers requests from a table of routes. Handlers that finish at once cost no task.
 
-    `quota` is None where no client quota applies.
+    `quota` is None where no client quota applies, `authorizer` is None where everything is allowed.
     """
 
     def __init__(
-        self, routes: Iterable[Route], clock: Clock, observer: RequestObserver, quota: RequestQuota | None = None
+        self,
+        routes: Iterable[Route],
+        clock: Clock,
+        observer: RequestObserver,
+        quota: RequestQuota | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self._routes = {int(route.key): route for route in routes}
         self._clock = clock
         self._observer = observer
         self._quota = quota
+        self._authorizer = authorizer
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """The policy that handlers ask; None allows everything."""
+        return self._authorizer
 
     @property
     def permissions(self) -> Mapping[int, Requirement | Unrestricted]:
@@ -75,7 +87,7 @@ class Dispatcher:
         if is_measured:
             request.begin_step(self._clock.monotonic_ms())
         message, _end = decoder(route.request_class, version)(request.body, 0)  # Route.decode, without its call
-        context = RequestContext(version, header.client_id or "", request.connection, request)
+        context = RequestContext(version, header.client_id or "", request.connection, request, self._authorizer)
         try:
             response = route.handler(message, context)
         except KafkaError as error:

@@ -46,8 +46,11 @@ class OnePrincipal:
         self.permissions.append(permission)
         return principal == self.principal
 
+    def is_allowed_on_some(self, principal: str, host: str, permission: Permission) -> bool:
+        return self.is_allowed(principal, host, permission, "kafka-cluster")
 
-def dispatcher(clock: ManualClock, quotas: BrokerQuotas) -> Dispatcher:
+
+def dispatcher(clock: ManualClock, quotas: BrokerQuotas, authorizer: Authorizer | None) -> Dispatcher:
     async def replicated() -> ProduceResponse:
         return ProduceResponse()
 
@@ -68,7 +71,7 @@ def dispatcher(clock: ManualClock, quotas: BrokerQuotas) -> Dispatcher:
         route(ApiKey.LIST_GROUPS, list_groups, needs.DESCRIBE_GROUP),
         route(ApiKey.DESCRIBE_ACLS, lambda _request, _context: DescribeAclsResponse(), needs.DESCRIBE_CLUSTER),
     )
-    return Dispatcher(rows, clock, Observer(), ClientThrottle(quotas, clock))
+    return Dispatcher(rows, clock, Observer(), ClientThrottle(quotas, clock), authorizer)
 
 
 class Client:
@@ -85,8 +88,8 @@ class Client:
         for manager, rate in (limits or {}).items():
             getattr(self.quotas, manager).set_rate(quota_entity({"user": "ANONYMOUS"}), rate)
         self.connection = ConnectionInfo("c", "CLIENTS", "10.0.0.1", 1, protocol)
-        self.dispatcher = dispatcher(self.clock, self.quotas)
-        pipelines = RequestPipelines(self.dispatcher, authorizer=authorizer)
+        self.dispatcher = dispatcher(self.clock, self.quotas, authorizer)
+        pipelines = RequestPipelines(self.dispatcher)
         self.pipeline = pipelines.open(self.connection)
 
     def dispatch(self, request: Message, version: int) -> EncodedResponse | Awaitable[EncodedResponse]:
