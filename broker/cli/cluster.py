@@ -9,10 +9,12 @@ import click
 import uvloop
 
 from broker.cli.node.local_cluster import LocalCluster
+from broker.cli.node.private_file import properties_text, write_private
 from broker.cli.shared.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
-from broker.config.load import load_config
+from broker.config.exposure import exposure_warnings, is_secret, override_warnings
+from broker.config.load import load_config, parse_override
 from broker.supervisor.cluster_supervisor import ClusterSupervisor
 from broker.supervisor.layout import HOST, PORT_STEP, LocalNode, node_layout, start_command
 from broker.supervisor.node_supervisor import NodeDidNotStart
@@ -21,6 +23,8 @@ from broker.supervisor.status_report import StatusReport
 from storage.files import FileLock, FileSystem, OsFileSystem
 
 LOCK_FILE = ".lock"
+SECRETS_FILE = "ottla-secrets.properties"
+"""File in a node's directory with the settings that hold passwords."""
 LAST_PORT = 65535
 
 
@@ -52,15 +56,19 @@ def cluster(
     settings = [each.settings(overrides) for each in places]
     configs = _load(settings)
     members = [
-        _member(each.directory, config, start_command(of_node))
+        _member(each.directory, config, node_command(each.directory, of_node))
         for each, config, of_node in zip(places, configs, settings, strict=True)
     ]
+    for warning in [*override_warnings(overrides), *exposure_warnings(configs[0])]:
+        click.echo(f"Warning: {warning}", err=True)
     fs = OsFileSystem()
     by_id: dict[int, BrokerConfig] = {config.node_id: config for config in configs}
     if len(by_id) < nodes:
         raise CommandFailed("--override node.id: the nodes of a cluster need different ids; remove the override.")
     with contextlib.closing(_Claim(Path(directory))):
         _warn_of_absent(Path(directory), nodes)
+        for each, of_node in zip(places, settings, strict=True):
+            write_secrets(each.directory, of_node)
         for config in configs:
             _wait_for_predecessor(fs, config)
         local = LocalCluster(fs, Path(directory), by_id)
@@ -68,6 +76,31 @@ def cluster(
             uvloop.run(_supervise(members, local, restart=not no_restart))
         except NodeDidNotStart as failure:
             raise CommandFailed(str(failure)) from failure
+
+
+def split_secrets(settings: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split KEY=VALUE texts into those that anybody may see and those with passwords."""
+    secret = [each for each in settings if is_secret(each.partition("=")[0].strip())]
+    return [each for each in settings if each not in secret], secret
+
+
+def node_command(directory: Path, settings: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of a node; passwords are in a file, since every user of the machine sees command lines."""
+    public, secret = split_secrets(settings)
+    return start_command(public, directory / SECRETS_FILE if secret else None)
+
+
+def write_secrets(directory: Path, settings: Sequence[str]) -> None:
+    """Write the passwords among the settings for the node; remove the file of a former start. Raises CommandFailed."""
+    path = directory / SECRETS_FILE
+    secret = split_secrets(settings)[1]
+    try:
+        path.unlink(missing_ok=True)
+        if secret:
+            directory.mkdir(parents=True, exist_ok=True)
+            write_private(path, properties_text(dict(parse_override(each) for each in secret)))
+    except OSError as error:
+        raise CommandFailed(f"cannot use {path}: {error.strerror}.") from error
 
 
 def _check_ports(nodes: int, port: int, http_port: int) -> None:

@@ -13,7 +13,8 @@ from broker.cli.node.parent_watchdog import stop_when_stdin_ends
 from broker.cli.shared.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
-from broker.config.load import load_config
+from broker.config.exposure import exposure_warnings, override_warnings
+from broker.config.load import load_config, read_properties
 from broker.logs import EventLog, LogFormat, configure_logging
 from storage.errors import StorageError
 
@@ -39,9 +40,15 @@ _LOG = EventLog("ottla.start")
     show_default=True,
     help="Lowest level that is logged.",
 )
+@click.option("--overrides-file", hidden=True)
 @click.option("--until-stdin-ends", is_flag=True, hidden=True)
 def start(
-    config_file: str | None, overrides: tuple[str, ...], log_format: LogFormat, log_level: str, until_stdin_ends: bool
+    config_file: str | None,
+    overrides: tuple[str, ...],
+    log_format: LogFormat,
+    log_level: str,
+    overrides_file: str | None,
+    until_stdin_ends: bool,
 ) -> int:
     """Run a node until SIGINT or SIGTERM. Without a configuration: a broker and controller on 127.0.0.1:9092, with its
     data in ./data."""
@@ -49,10 +56,12 @@ def start(
     if until_stdin_ends:
         stop_when_stdin_ends()
     try:
-        config, warnings = load_config(config_file, overrides, os.environ)
+        hidden = {} if overrides_file is None else read_properties(overrides_file)
+        given = [*overrides, *(f"{name}={value}" for name, value in hidden.items())]
+        config, warnings = load_config(config_file, given, os.environ)
     except ConfigError as error:
         raise CommandFailed(error.sentence) from error
-    for warning in warnings:
+    for warning in [*warnings, *override_warnings(overrides), *exposure_warnings(config)]:
         _LOG.warning(warning)
     run_node = _import_node()
     try:

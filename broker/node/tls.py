@@ -61,6 +61,7 @@ class NodeTls:
         """Load the contexts of all listeners with the protocol SSL. Blocks. Raise ConfigError."""
         self._config = config
         self._listeners: dict[str, ListenerTls] = {}
+        self._warned: set[str] = set()
         self._refused: dict[str, object] = {}  # by listener, what could not be loaded last
         self._configs_changed = asyncio.Event()
         for name in sorted(_listener_names(config)):
@@ -73,9 +74,14 @@ class NodeTls:
             self._load_at_start(_REMOTE_METADATA)
 
     def _load_at_start(self, name: str) -> None:
-        from broker.tls.listener import ListenerTls  # local import: see `_Wanted.load`
+        from broker.tls.listener import ListenerTls, warning_about_mode  # local import: see `_Wanted.load`
 
-        self._listeners[name] = ListenerTls(_wanted(self._config, name).load())
+        loaded = _wanted(self._config, name).load()
+        self._listeners[name] = ListenerTls(loaded)
+        warning = warning_about_mode(loaded.settings)
+        if warning is not None and warning not in self._warned:
+            self._warned.add(warning)
+            _log.warning(warning)
 
     @property
     def listeners(self) -> "Mapping[str, ListenerTls]":

@@ -74,10 +74,13 @@ class LocalNode:
         return self.directory / "ottla.log"
 
 
-def start_command(settings: Iterable[str]) -> tuple[str, ...]:
+def start_command(settings: Iterable[str], secrets_file: Path | None = None) -> tuple[str, ...]:
     """Return the command that runs a node. The node stops when its standard input ends, however the supervisor ended.
 
-    `-P` prevents the import of a directory named `storage` or `protocol` in the user's working directory.
+    `secrets_file` holds settings that the process title must not show. `-P` prevents the import of a directory named
+    `storage` or `protocol` in the user's working directory.
     """
-    overrides = (part for setting in settings for part in ("--override", setting))
+    overrides = [part for setting in settings for part in ("--override", setting)]
+    if secrets_file is not None:
+        overrides += ["--overrides-file", str(secrets_file)]
     return (sys.executable, "-P", "-m", "broker", "start", "--until-stdin-ends", *overrides)

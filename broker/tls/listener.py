@@ -2,6 +2,7 @@
 
 import os
 import ssl
+import stat
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,6 +77,20 @@ def load_tls(listener: str, settings: TlsSettings, rules: PrincipalRules, *, ser
     files = file_states(settings.files)  # before the files are read: a change meanwhile is loaded at the next check
     server = server_context(settings) if serves else None
     return LoadedTls(settings, rules, files, server, client_context(settings))
+
+
+def warning_about_mode(settings: TlsSettings) -> str | None:
+    """Return a sentence about a key store that every user of the machine may read; None for a safe one. Blocks."""
+    store = settings.key_store
+    if store is None or store.location is None:
+        return None
+    try:
+        is_open = os.stat(store.location).st_mode & stat.S_IROTH
+    except OSError:
+        return None
+    if not is_open:
+        return None
+    return f"{store.key}: every user of this machine may read the private key in {store.location}; use mode 600."
 
 
 def file_states(paths: tuple[str, ...]) -> tuple[FileState, ...]:

@@ -50,6 +50,7 @@ class Identity:
 
     def write_pem(self, path: Path) -> Path:
         """Write key and certificate to one file, as Kafka's PEM key stores are."""
+        path.touch(0o600)
         path.write_text(self.key_pem() + self.chain_pem)
         return path
 

@@ -143,3 +143,21 @@ def test_cluster_with_an_invalid_setting_starts_no_node(tmp_path: Path, capsys: 
     assert run(["cluster", "--dir", str(tmp_path / "d"), "--override", "num.partitions=x"]) == 1
     assert "num.partitions" in capsys.readouterr().err
     assert not (tmp_path / "d").exists()
+
+
+def test_passwords_come_from_a_file_and_overrides_with_them_warn(
+    node: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[object] = []
+
+    async def run_node(config: BrokerConfig) -> None:
+        seen.extend([config.layers.find("ssl.key.password"), config.layers.find("ssl.keystore.password")])
+
+    node(run_node)
+    (tmp_path / "s").write_text("ssl.key.password=from-file\n")
+    command = ["start", "--overrides-file", str(tmp_path / "s"), "--override", "ssl.keystore.password=from-title"]
+    assert run(command) == 0
+    assert seen == ["from-file", "from-title"]
+    output = capsys.readouterr().out
+    assert "--override ssl.keystore.password shows a password" in output
+    assert "from-" not in output

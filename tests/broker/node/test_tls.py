@@ -134,7 +134,7 @@ async def test_changed_files_and_configs_are_loaded_and_unusable_ones_are_not(
             await tls.reload(dynamic(static, **broken))
     assert inside.loaded is third
 
-    reasons = [str(record.fields["reason"]) for record in caplog.records]  # type: ignore[attr-defined]
+    reasons = [str(record.fields["reason"]) for record in caplog.records if record.levelname == "ERROR"]  # type: ignore[attr-defined]
     assert [reason.partition(" ")[0] for reason in reasons] == [
         "ssl.keystore.location",  # of CONTROLLER
         "ssl.keystore.location",  # of INSIDE
@@ -162,3 +162,14 @@ async def test_changed_broker_configs_are_loaded_at_once(tmp_path: Path) -> None
     async with asyncio.timeout(DEADLINE_S):
         await reloaded.wait()
     watching.cancel()
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o644, 1), (0o640, 0), (0o600, 0)])
+def test_key_store_that_everybody_may_read_warns_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warnings: int
+) -> None:
+    path = FIRST.write_pem(tmp_path / "own.pem")
+    path.chmod(mode)
+    NodeTls(config(with_file(path)))
+    found = [record.getMessage() for record in caplog.records if "may read the private key" in record.getMessage()]
+    assert len(found) == warnings

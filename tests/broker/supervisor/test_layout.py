@@ -34,6 +34,15 @@ def test_start_command_contains_every_setting() -> None:
     assert start_command(["a=1", "b=2"])[-4:] == ("--override", "a=1", "--override", "b=2")
 
 
+def test_start_command_names_a_file_in_place_of_passwords() -> None:
+    assert start_command(["a=1"], Path("/c/s.properties"))[-4:] == (
+        "--override",
+        "a=1",
+        "--overrides-file",
+        "/c/s.properties",
+    )
+
+
 def test_wait_for_an_orphaned_node_has_a_timeout() -> None:
     fs = MemoryFileSystem()
     fs.make_directory("/data")
