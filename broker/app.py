@@ -32,6 +32,7 @@ from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
+from broker.node.authorization import build_authorizer, early_listeners, follow_metadata
 from broker.node.broker import BrokerPart, build_client_metrics, build_client_quotas, build_lifecycle, load_data
 from broker.node.client_pipelines import build_client_pipelines
 from broker.node.connection_quotas import ConnectionQuotas
@@ -130,6 +131,7 @@ class Node:
             spawn=self._tasks.spawn,
             tls=NodeTls(config),
         )
+        self._authorizer = build_authorizer(config)
         self._metadata_io = IoThread(loop, name="ottla-metadata")
         self._snapshot_io = IoThread(loop, name="ottla-snapshots")
         self._import_pool = ThreadPool(1, 16, "ottla-import")
@@ -204,6 +206,7 @@ class Node:
             self._tasks.fail,
         )
         metadata.driver.add_publisher(self._runtime.tls)
+        follow_metadata(self._authorizer, metadata)
         self._tasks.spawn(self._runtime.tls.watch(metadata.config.get))
         self._undo.callback(metadata.close)
         self._undo.push_async_callback(self._tasks.cancel_all)
@@ -227,9 +230,18 @@ class Node:
             self._runtime.clock,
             self._requests,
             build_watch(self._config, metadata, self._tasks.spawn),
+            self._authorizer,
         )
-        server.start()
+        early = early_listeners(self._config, self._authorizer)
+        server.start(early)
+        if early != server.addresses.keys():
+            self._tasks.spawn(self._serve_late_controllers(metadata, server))
         self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
+
+    async def _serve_late_controllers(self, metadata: MetadataPart, server: Server) -> None:
+        """Serve the controller listeners that wait until the authorizer is ready."""
+        await metadata.first_image.wait()
+        server.start()
 
     async def _start_broker(
         self, directories: NodeDirectories, metadata: MetadataPart, server: Server, controllers: Server
@@ -246,7 +258,7 @@ class Node:
         await self._tasks.wait_for(broker.lifecycle.wait_caught_up())
         await broker.settle_duplicates()
         broker.take_up_roles()
-        self._client_pipelines = build_client_pipelines(broker, self._loggers, self._requests)
+        self._client_pipelines = build_client_pipelines(broker, self._loggers, self._requests, self._authorizer)
         metadata.driver.add_publisher(ConnectionQuotas(server, metadata.config.get, self._tasks.spawn))
         if metadata.topic is not None:
             metadata.driver.add_publisher(metadata.topic)

@@ -277,6 +277,7 @@ class BrokerConfig:
     ottla_remote_fetch_result_max_bytes = integer()
 
     # Security
+    authorizer_class_name = text()
     delegation_token_secret_key = optional_text()
     delegation_token_max_lifetime_ms = integer()
     delegation_token_expiry_time_ms = integer()

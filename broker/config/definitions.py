@@ -60,6 +60,9 @@ REPLACED: Mapping[str, str] = {
 }
 """Deprecated keys, with the keys that take precedence over them."""
 
+AUTHORIZER_SETTINGS: frozenset[str] = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+"""Settings of Kafka's standard authorizer, which reads and checks them itself. As in Kafka they are not described."""
+
 OWN_PREFIX = "ottla."
 
 PREFIX_KEYS: tuple[str, ...] = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")

@@ -13,6 +13,7 @@ from broker.config.cross_checks import check_together
 from broker.config.definitions import (
     ALIAS_UNITS,
     ALIASES,
+    AUTHORIZER_SETTINGS,
     BROKER_KEYS,
     DYNAMIC_ONLY,
     REPLACED,
@@ -103,6 +104,10 @@ def _known_names(given: Mapping[str, str], warnings: list[str]) -> dict[str, str
             known.setdefault(ALIASES[name], _in_units(name, value))
         elif name in DYNAMIC_ONLY:
             warnings.append(f"{name} has no effect in a static configuration: only AlterConfigs can set it.")
+        elif name in AUTHORIZER_SETTINGS:
+            known[name] = value
+            if not given.get("authorizer.class.name"):
+                warnings.append(f"{name} has no effect without authorizer.class.name: everyone may do everything.")
         else:
             known[name] = value
             warnings.extend(_warnings_about(name, value, prefixes))

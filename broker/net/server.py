@@ -5,7 +5,7 @@ Sockets become `AcceptedConnection`s here. Only the pipelines that `open_pipelin
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from broker.clock import Clock
@@ -68,6 +68,7 @@ class Server:
         self._protocols = {listener.name: listener.security_protocol for listener in listeners}
         self._sockets: dict[str, socket.socket] = {}
         self._acceptors: dict[str, Acceptor] = {}
+        self._shared: ServerResources | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._serial = 0
@@ -111,10 +112,24 @@ class Server:
             self._evict_longest_idle()
         self._resume_accepting()
 
-    def start(self) -> None:
-        """Serve on the running event loop."""
+    def start(self, only: Collection[str] | None = None) -> None:
+        """Serve on the running event loop: `only` these listeners, until a second call serves the rest; else all."""
         loop = asyncio.get_running_loop()
-        shared = ServerResources(
+        shared = self._shared or self._begin(loop)
+        for name, opened in self._sockets.items():
+            if name in self._acceptors or (only is not None and name not in only):
+                continue
+            acceptor = Acceptor(
+                opened,
+                loop,
+                may_accept=partial(self._may_accept, name),
+                on_accepted=partial(self._on_accepted, shared, name),
+            )
+            self._acceptors[name] = acceptor
+            acceptor.start()
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> ServerResources:
+        self._shared = shared = ServerResources(
             open_pipeline=self._open_pipeline,
             clock=self._clock,
             timers=loop,
@@ -126,16 +141,8 @@ class Server:
         )
         timeout_ms = self._limits.tls_handshake_timeout_ms
         self._handshakes = TlsAcceptor(self._tls, loop, self._clock, self._warnings, timeout_ms=timeout_ms)
-        for name, opened in self._sockets.items():
-            acceptor = Acceptor(
-                opened,
-                loop,
-                may_accept=partial(self._may_accept, name),
-                on_accepted=partial(self._on_accepted, shared, name),
-            )
-            self._acceptors[name] = acceptor
-            acceptor.start()
         self._schedule_idle_check(loop)
+        return shared
 
     async def drain(self, timeout_s: float) -> None:
         """Stop accepting, begin no request, answer requests under way for up to `timeout_s`, and close everything."""

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.pipeline.quota import ClientThrottle
 from broker.api.serving.dispatch import Dispatcher
@@ -31,7 +32,9 @@ class ForwardingBroker(NamedTuple):
     controller_id: int
 
 
-def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests: RequestMetrics) -> RequestPipelines:
+def build_client_pipelines(
+    broker: BrokerPart, loggers: ProcessLoggers, requests: RequestMetrics, authorizer: Authorizer | None
+) -> RequestPipelines:
     """Build the request pipelines of the client listeners over the parts of the node."""
     runtime, config, directories = broker.runtime, broker.config, broker.directories
     metadata, data, remote = broker.metadata, broker.data, broker.remote
@@ -71,9 +74,10 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         metadata_topic=metadata.topic,
         snapshots=metadata.snapshots,
         kraft_upgrade=KraftUpgrade(quorum),
+        authorizer=authorizer,
         tls=runtime.tls,
         quorum=quorum,
         remote_reads=None if remote is None else remote.reads,
         remote_offsets=None if remote is None else remote.offsets,
     )
-    return RequestPipelines(Dispatcher(broker_routes(services), runtime.clock, requests, throttle))
+    return RequestPipelines(Dispatcher(broker_routes(services), runtime.clock, requests, throttle, authorizer))

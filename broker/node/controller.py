@@ -1,5 +1,6 @@
 """The controller listeners of a node: request pipelines, registration, and the watch over brokers."""
 
+from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.serving.controller_routes import ControllerServices, controller_routes
 from broker.api.serving.dispatch import Dispatcher
@@ -30,6 +31,7 @@ def build_controller_pipelines(
     clock: Clock,
     requests: RequestMetrics,
     watch: BrokerWatch | None,
+    authorizer: Authorizer | None,
 ) -> RequestPipelines:
     """Build the request pipelines of the controller listeners."""
     quorum = metadata.quorum.driver
@@ -46,11 +48,12 @@ def build_controller_pipelines(
         snapshots=metadata.snapshots,
         kraft_upgrade=KraftUpgrade(quorum),
         watch=watch,
+        authorizer=authorizer,
         heartbeat_deadline=HeartbeatDeadline(
             metadata.driver.metrics, clock.monotonic_ms, config.broker_heartbeat_interval_ms / 2
         ),
     )
-    return RequestPipelines(Dispatcher(controller_routes(services), clock, requests))
+    return RequestPipelines(Dispatcher(controller_routes(services), clock, requests, authorizer=authorizer))
 
 
 def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> BrokerWatch | None:

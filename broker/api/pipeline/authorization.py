@@ -1,11 +1,11 @@
 """The authorization of requests: a policy, and the stage that applies it to requirements on the cluster (KIP-11).
 
-No authorizer can be configured yet. Routes state what they need, handlers and stage ask the same `Authorizer`, and
-nodes run with None, which allows everything and refuses the Acl APIs with SECURITY_DISABLED, as Kafka does.
+Routes state what they need; handlers and stage ask the same `Authorizer`. Without `authorizer.class.name` it is None,
+which allows everything and refuses the Acl APIs with SECURITY_DISABLED, as Kafka does.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from broker.api.pipeline.permission import CLUSTER_RESOURCE_NAME, Permission, Requirement, Unrestricted
 from broker.net.request import ConnectionInfo, Dispatch, EncodedResponse, Request
@@ -15,8 +15,12 @@ Refuse = Callable[[Request, KafkaError], EncodedResponse]
 """Encodes the response to a request that is refused as a whole."""
 
 
+@runtime_checkable
 class Authorizer(Protocol):
-    """Decides what principals may do."""
+    """Decides what principals may do. Called on the loop for every request, so it must not block.
+
+    A method may raise KafkaError to refuse a request with another error than that of an unauthorized resource.
+    """
 
     def is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:
         """Whether `principal`, connected from `host`, has `permission` on the resource of that name."""
@@ -62,7 +66,7 @@ def is_allowed_on_cluster(
 class AuthorizationStage:
     """Refuses requests whose principal lacks a permission on the cluster that the route requires."""
 
-    __slots__ = ("_authorizer", "_next_stage", "_refuse", "_requirements")
+    __slots__ = ("_authorizer", "_next_stage", "_on_cluster", "_refuse")
 
     def __init__(
         self,
@@ -73,12 +77,22 @@ class AuthorizationStage:
     ) -> None:
         self._next_stage = next_stage
         self._authorizer = authorizer
-        self._requirements = requirements
+        self._on_cluster = {
+            key: requirement
+            for key, requirement in requirements.items()
+            if isinstance(requirement, Requirement) and requirement.cluster_clauses
+        }
         self._refuse = refuse
 
     def __call__(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
         """Handle one request; see `broker.net.request.Dispatch`."""
-        requirement = self._requirements.get(request.header.api_key)
-        if requirement is None or is_allowed_on_cluster(self._authorizer, request.connection, requirement):
+        requirement = self._on_cluster.get(request.header.api_key)
+        if requirement is None:
+            return self._next_stage(request)
+        try:
+            is_allowed = is_allowed_on_cluster(self._authorizer, request.connection, requirement)
+        except KafkaError as error:
+            return self._refuse(request, error)
+        if is_allowed:
             return self._next_stage(request)
         return self._refuse(request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))

@@ -41,7 +41,7 @@ NODE_KEYS: tuple[ConfigKey, ...] = (
         "Security protocol between brokers when no inter.broker.listener.name is set.",
         rule=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     ConfigKey("early.start.listeners", LIST, None,
-        "Listeners opened before the authorizer is ready; by default those of the controller.", honoured=False),
+        "Listeners opened before the authorizer is ready; by default those of the controller."),
     ConfigKey("initial.broker.registration.timeout.ms", INT, "60000",
         "Longest time for a broker's registration with the controller at start; then the broker stops."),
     ConfigKey("broker.heartbeat.interval.ms", INT, "2000",

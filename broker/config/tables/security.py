@@ -18,7 +18,7 @@ STRING = ConfigType.STRING
 # fmt: off
 SECURITY_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("authorizer.class.name", STRING, "",
-        "Authorizer that decides who may do what; empty means everyone may do everything.", honoured=False),
+        "Authorizer that decides who may do what; empty means everyone may do everything."),
     ConfigKey("principal.builder.class", CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         "Class that names the principal of a connection.", scope=Scope.BROKER, honoured=False),
