@@ -72,6 +72,8 @@ class Rejection(Enum):
     UNKNOWN_SERVER_ERROR = auto()
     """Kafka's answer to a failed decompression or an unknown codec."""
     OUT_OF_ORDER_SEQUENCE_NUMBER = auto()
+    DUPLICATE_SEQUENCE_NUMBER = auto()
+    """A success for clients: the log has the batch, at offsets that it has forgotten."""
     INVALID_PRODUCER_EPOCH = auto()
     INVALID_TXN_STATE = auto()
     TRANSACTION_COORDINATOR_FENCED = auto()

@@ -207,7 +207,7 @@ class Log(LocalLog):
         if header.producer_id < 0:
             return None
         if not header.attributes & CONTROL_FLAG:
-            duplicate = self.producers.check(header, origin)
+            duplicate = self.producers.check(header, origin, self.high_watermark)
             if duplicate is None and self._begins_transaction(header):
                 self._verifications.check(header, guard)
             return duplicate

@@ -80,10 +80,19 @@ class CompletedTxn(NamedTuple):
 class ProducerEntry:
     """The state of one producer id.
 
-    `transaction_start` is -1 without an open transaction; `batches` holds the oldest first.
+    `transaction_start` is -1 without an open transaction; `batches` holds the oldest first. The log has every sequence
+    of the epoch from `first_sequence` to `last_sequence`.
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "first_sequence",
+        "last_timestamp",
+        "producer_id",
+        "transaction_start",
+    )
 
     def __init__(self, producer_id: int, epoch: int) -> None:
         self.producer_id = producer_id
@@ -91,6 +100,7 @@ class ProducerEntry:
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.last_timestamp = NO_TIMESTAMP
         self.transaction_start = NO_OFFSET
+        self.first_sequence = NO_SEQUENCE
         self.batches: deque[CachedBatch] = deque(maxlen=CACHED_BATCHES)
 
     @property
@@ -110,10 +120,34 @@ class ProducerEntry:
                 return batch
         return None
 
+    def has_appended(self, header: BatchHeader, high_watermark: int) -> bool:
+        """Whether the log has the records of a batch below the high watermark, at offsets that are forgotten.
+
+        Sequences are consecutive, so the log has all records between the first known batch of the epoch and the last
+        one. Without the offsets of a batch, only those of a later batch tell that it is replicated.
+        """
+        if header.producer_epoch != self.epoch or not self.batches:
+            return False
+        oldest = self.batches[0]
+        return (
+            self.first_sequence <= header.base_sequence <= header.last_sequence < oldest.first_sequence
+            and oldest.first_sequence <= self.last_sequence  # the remembered sequences do not wrap
+            and oldest.first_offset <= high_watermark
+        )
+
     def adopt_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
+
+    def add(self, batch: CachedBatch) -> None:
+        """Note an appended batch."""
+        first = batch.first_sequence
+        if not self.batches or first != next_sequence(self.last_sequence, 1):
+            self.first_sequence = first
+        elif batch.last_sequence < self.last_sequence:
+            self.first_sequence = 0  # the sequences began again
+        self.batches.append(batch)
 
 
 class ProducerState:
@@ -131,8 +165,13 @@ class ProducerState:
 
     # -- before the write ------------------------------------------------------------------------------------------
 
-    def check(self, header: BatchHeader, origin: Origin) -> CachedBatch | None:
-        """Return None if a data batch may be appended, or the batch that it repeats. Raises InvalidRecords."""
+    def check(self, header: BatchHeader, origin: Origin, high_watermark: int = 0) -> CachedBatch | None:
+        """Return None if a data batch may be appended, or the batch that it repeats. Raises InvalidRecords.
+
+        A batch that the log had before the ones that it remembers is refused with DUPLICATE_SEQUENCE_NUMBER, which
+        clients count as a success without an offset. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, after which a Java
+        producer raises its epoch and writes the batch again.
+        """
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return None
@@ -141,6 +180,11 @@ class ProducerState:
             if duplicate is not None:
                 return duplicate
             _check_epoch(entry, header.producer_epoch)
+            if entry.has_appended(header, high_watermark):
+                raise InvalidRecords(
+                    Rejection.DUPLICATE_SEQUENCE_NUMBER,
+                    f"producer {entry.producer_id} repeated sequence {header.base_sequence}, which is in the log",
+                )
             _check_sequence(entry, header)
         else:
             _check_epoch(entry, header.producer_epoch)
@@ -189,7 +233,7 @@ class ProducerState:
         entry.adopt_epoch(header.producer_epoch)
         entry.last_timestamp = header.max_timestamp
         if header.base_sequence >= 0:
-            entry.batches.append(
+            entry.add(
                 CachedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
             )
         if header.is_transactional and entry.transaction_start < 0:
@@ -350,5 +394,5 @@ def _decode_entry(fields: tuple[int, ...]) -> ProducerEntry:
     entry.coordinator_epoch = coordinator_epoch
     entry.transaction_start = start
     if last_offset >= 0:
-        entry.batches.append(CachedBatch(last_sequence, last_offset, offset_delta, timestamp))
+        entry.add(CachedBatch(last_sequence, last_offset, offset_delta, timestamp))
     return entry

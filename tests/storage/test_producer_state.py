@@ -49,9 +49,11 @@ def state_after(*headers: BatchHeader) -> ProducerState:
     return state
 
 
-def refusal(state: ProducerState, header: BatchHeader, origin: Origin = Origin.CLIENT) -> Rejection:
+def refusal(
+    state: ProducerState, header: BatchHeader, origin: Origin = Origin.CLIENT, *, high_watermark: int = 0
+) -> Rejection:
     with pytest.raises(InvalidRecords) as caught:
-        state.check(header, origin)
+        state.check(header, origin, high_watermark)
     return caught.value.kind
 
 
@@ -86,6 +88,36 @@ def test_duplicates_of_the_last_ten_batches_are_recognized() -> None:
         assert duplicate.first_offset == batch.base_offset
     assert refusal(state, batches[0]) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refusal(state, data(20, 1)) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_repetition_of_a_forgotten_batch_is_a_duplicate_once_it_is_replicated() -> None:
+    batches = [data(n * 2, 2, at=100 + n * 2) for n in range(5, 40)]
+    state = state_after(*batches)
+    replicated = state.entries[7].batches[0].first_offset
+    assert refusal(state, batches[0], high_watermark=replicated) is Rejection.DUPLICATE_SEQUENCE_NUMBER
+    assert refusal(state, batches[0], high_watermark=replicated - 1) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
+    before_the_first = data(8, 2)
+    assert refusal(state, before_the_first, high_watermark=replicated) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
+    former_epoch = data(10, 2, epoch=-1)
+    assert refusal(state, former_epoch, high_watermark=replicated) is Rejection.INVALID_PRODUCER_EPOCH
+
+
+def test_loaded_state_proves_no_batch_before_the_last_one() -> None:
+    state = state_after(*(data(n, at=n) for n in range(5)))
+    loaded = ProducerState.decode("5.snapshot", state.encode(), 5)
+    for n in range(5, 30):
+        loaded.apply(data(n, at=n))
+    assert refusal(loaded, data(4), high_watermark=100) is Rejection.DUPLICATE_SEQUENCE_NUMBER
+    assert refusal(loaded, data(3), high_watermark=100) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_sequences_after_a_wrap_are_no_duplicates_of_those_before() -> None:
+    state = state_after(*(data(n % (MAX_SEQUENCE + 1), at=n) for n in range(MAX_SEQUENCE - 20, MAX_SEQUENCE + 5)))
+    assert refusal(state, data(6), high_watermark=2**62) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for n in range(4, 30):
+        state.apply(data(n, at=MAX_SEQUENCE + 1 + n))
+    assert refusal(state, data(6), high_watermark=2**62) is Rejection.DUPLICATE_SEQUENCE_NUMBER
+    assert refusal(state, data(MAX_SEQUENCE - 3), high_watermark=2**62) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_lower_epoch_is_fenced_and_higher_epoch_starts_at_sequence_0() -> None:

@@ -439,7 +439,14 @@ class Checker(EventLog):
             self._deleted.note_acknowledged(name, crc)  # by a broker that has not learned of the deletion
             return
         self._deleted.note_acknowledged_now(name, crc)
-        if acks != ACKS_ALL or not history.promises or offset < 0:
+        if acks != ACKS_ALL or not history.promises:
+            return
+        if offset < 0:
+            self.counts.add("duplicates without an offset")
+            if not history.has_idempotent(crc):
+                self.fail(
+                    "AcknowledgedIsCommitted", f"a batch of {name} is a duplicate of a batch that is not committed"
+                )
             return
         batch = history.at(offset)
         if batch is None or batch.crc != crc:

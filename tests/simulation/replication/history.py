@@ -120,6 +120,10 @@ class History:
         self._idempotent.add(crc)
         return True
 
+    def has_idempotent(self, crc: int) -> bool:
+        """Whether a batch of an idempotent producer was committed."""
+        return crc in self._idempotent
+
     def delete(self, offset: int) -> None:
         """Record a DeleteRecords of an authorized client."""
         self.deleted_to = max(self.deleted_to, offset)

@@ -15,7 +15,10 @@ from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.network import Outcome
 
 PRODUCE_VERSION: Final = 12
-_REMEMBERED: Final = 5
+_WINDOWS: Final = (5, 40)
+"""Numbers of batches that producers send after one without an outcome. Java's producers send more than a leader
+remembers while a response of the former leader is missing.
+"""
 
 _BUMPED: Final = frozenset(
     {
@@ -76,6 +79,7 @@ class Producer(Client):
         self._in_flight: dict[int, _Batch] = {}
         self._is_resting = False
         self._is_known = False
+        self._window = _WINDOWS[node_id % len(_WINDOWS)]
 
     @property
     def pending_count(self) -> int:
@@ -132,13 +136,11 @@ class Producer(Client):
 
     @property
     def _may_send(self) -> bool:
-        """Whether the next batch may be sent. Leaders remember five batches, so a batch to be retried must be among
-        them; of an unknown producer they accept any batch as the first.
-        """
+        """Whether the next batch may be sent. Of an unknown producer, leaders accept any batch as the first."""
         limit = self._in_flight_max if self._is_known else 1
         if not self._queue or self._is_resting or len(self._in_flight) >= limit:
             return False
-        return self._queue[0].number < min(self._in_flight, default=self._queue[0].number) + _REMEMBERED
+        return self._queue[0].number < min(self._in_flight, default=self._queue[0].number) + self._window
 
     def _request(self, batch: _Batch) -> ProduceRequest:
         data = PartitionProduceData(self.name.partition, bytearray(batch.data))
