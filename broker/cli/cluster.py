@@ -1,6 +1,7 @@
 """`ottla cluster`: a local cluster in the foreground. Plans and formats the nodes; the supervisor runs them."""
 
 import contextlib
+import datetime
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,15 +11,20 @@ import uvloop
 
 from broker.cli.node.local_cluster import LocalCluster
 from broker.cli.node.private_file import properties_text, write_private
+from broker.cli.node.scram_credential import scram_record
+from broker.cli.node.secret_rotation import rotate_secrets as rotate_secrets_of
+from broker.cli.node.secure_cluster import SecureDirectory
 from broker.cli.shared.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.exposure import exposure_warnings, is_secret, override_warnings
 from broker.config.load import load_config, parse_override
+from broker.metadata.image.records import VersionedRecord
 from broker.supervisor.cluster_supervisor import ClusterSupervisor
 from broker.supervisor.layout import HOST, PORT_STEP, LocalNode, node_layout, start_command
 from broker.supervisor.node_supervisor import NodeDidNotStart
 from broker.supervisor.orphaned_node import wait_until_free
+from broker.supervisor.secure_settings import SECURE_DIRECTORY, secure_node_settings
 from broker.supervisor.status_report import StatusReport
 from storage.files import FileLock, FileSystem, OsFileSystem
 
@@ -43,17 +49,41 @@ LAST_PORT = 65535
 )
 @click.option("--no-restart", is_flag=True, help="Do not restart a node that exits.")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
+@click.option(
+    "--secure", is_flag=True, hidden=True, help="Require TLS and SCRAM; let in the super user of DIR/secure only."
+)
+@click.option(
+    "--rotate-secrets",
+    is_flag=True,
+    hidden=True,
+    help="Renew password and certificates of the cluster that runs in DIR.",
+)
 def cluster(
-    nodes: int, directory: str, port: int, http_port: int, no_restart: bool, overrides: tuple[str, ...]
+    nodes: int,
+    directory: str,
+    port: int,
+    http_port: int,
+    no_restart: bool,
+    overrides: tuple[str, ...],
+    secure: bool,
+    rotate_secrets: bool,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM.
 
-    Node N uses DIR/node-N for its data, its process id (ottla.pid) and its output (ottla.log).
+    Node N uses DIR/node-N for its data, its process id (ottla.pid) and its output (ottla.log). With --secure,
+    DIR/secure holds keys, certificates and the client.properties of the super user.
     """
+    security = SecureDirectory(Path(directory).absolute() / SECURE_DIRECTORY)
+    if rotate_secrets:
+        _rotate(security)
+        return
     _check_ports(nodes, port, http_port)
+    _check_security(security, Path(directory), secure=secure)
     http_ports = [http_port + index if http_port else 0 for index in range(nodes)]
     places = [node_layout(index, Path(directory), port, dict(enumerate(http_ports))) for index in range(nodes)]
-    settings = [each.settings(overrides) for each in places]
+    settings = [
+        each.settings([*(secure_node_settings(each, security.path) if secure else ()), *overrides]) for each in places
+    ]
     configs = _load(settings)
     members = [
         _member(each.directory, config, node_command(each.directory, of_node))
@@ -71,11 +101,37 @@ def cluster(
             write_secrets(each.directory, of_node)
         for config in configs:
             _wait_for_predecessor(fs, config)
-        local = LocalCluster(fs, Path(directory), by_id)
+        local = LocalCluster(fs, Path(directory), by_id, _credentials(security, configs) if secure else ())
         try:
             uvloop.run(_supervise(members, local, restart=not no_restart))
         except NodeDidNotStart as failure:
             raise CommandFailed(str(failure)) from failure
+
+
+def _check_security(security: SecureDirectory, directory: Path, *, secure: bool) -> None:
+    """Refuse to open a secure cluster, and to secure an open one, whose metadata lacks the super user."""
+    if security.is_complete() and not secure:
+        raise CommandFailed(f"{directory} holds a secure cluster; start it with --secure.")
+    if secure and not security.is_complete() and any(directory.glob("node-*/data/meta.properties")):
+        raise CommandFailed(f"{directory} holds a cluster without --secure; use another --dir.")
+
+
+def _credentials(security: SecureDirectory, configs: Sequence[BrokerConfig]) -> list[VersionedRecord]:
+    """Make keys, certificates and settings of clients; return the records of the super user. Raises CommandFailed."""
+    try:
+        credential = security.prepare(configs, datetime.datetime.now(datetime.UTC))
+    except OSError as error:
+        raise CommandFailed(f"cannot use {error.filename}: {error.strerror}.") from error
+    click.echo(f"client settings: {security.client_file}")
+    return [scram_record(credential)]
+
+
+def _rotate(security: SecureDirectory) -> None:
+    try:
+        nodes = rotate_secrets_of(security, datetime.datetime.now(datetime.UTC))
+    except OSError as error:
+        raise CommandFailed(f"cannot use {error.filename}: {error.strerror}.") from error
+    click.echo(f"The password in {security.client_file} and the certificates of {', '.join(nodes)} are renewed.")
 
 
 def split_secrets(settings: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -14,6 +14,7 @@ from broker.cli.node.initial_controllers import InitialController, own_controlle
 from broker.cli.shared.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image.features import bootstrap_records
+from broker.metadata.image.records import VersionedRecord
 from broker.supervisor.layout import LocalNode
 from broker.supervisor.node_supervisor import NotPrepared
 from protocol.primitives import uuid_to_text
@@ -29,8 +30,16 @@ PLAN_FILE = ".forming"
 class LocalCluster:
     """Formats the nodes of a cluster below `directory`, by node id. Blocking, but fast."""
 
-    def __init__(self, fs: FileSystem, directory: Path, nodes: Mapping[int, BrokerConfig]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        nodes: Mapping[int, BrokerConfig],
+        records: Sequence[VersionedRecord] = (),
+    ) -> None:
+        """`records` come after the usual ones into the metadata of a new cluster."""
         self._fs = fs
+        self._records = records
         self._plan_file = str(directory / PLAN_FILE)
         self._nodes = nodes
 
@@ -65,7 +74,9 @@ class LocalCluster:
         self, missing: Sequence[BrokerConfig], cluster_id: str, voters: Sequence[InitialController]
     ) -> None:
         for config in missing:
-            format_node(config, cluster_id, bootstrap_records(), voters=voters, ignore_formatted=True)
+            format_node(
+                config, cluster_id, [*bootstrap_records(), *self._records], voters=voters, ignore_formatted=True
+            )
         self._fs.remove(self._plan_file)
 
     def _format_to_join(self, config: BrokerConfig) -> None:

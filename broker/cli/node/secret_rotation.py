@@ -1,0 +1,58 @@
+"""`ottla cluster --rotate-secrets`: another password and other certificates while the cluster runs.
+
+The change of the password goes through the listener of the nodes, with the certificate of one of them, so that it can
+be repeated after a failure at any point, and also replaces a lost password.
+"""
+
+import datetime
+import hashlib
+import secrets
+from typing import Final
+
+from broker.cli.node.scram_credential import MECHANISMS, SALT_BYTES
+from broker.cli.node.secure_cluster import NODE_CLIENT_FILE, SecureDirectory, new_password
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.session import read_properties, session
+from broker.supervisor.secure_settings import ADMIN, MECHANISM
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialUpsertion,
+)
+
+ITERATIONS: Final = 4_096
+
+
+def rotate_secrets(directory: SecureDirectory, now: datetime.datetime) -> list[str]:
+    """Replace the super user's password, then the certificates of the nodes. Return the names of the nodes.
+
+    Raises CommandFailed or OSError.
+    """
+    if not directory.is_complete():
+        raise CommandFailed(f"{directory.path} is not of a cluster that was started with --secure.")
+    password = new_password()
+    node_client = str(directory.path / NODE_CLIENT_FILE)
+    with session(read_properties(node_client)["bootstrap.servers"], node_client) as client:
+        response = client.call(upsertion(password), AlterUserScramCredentialsResponse)
+        for result in response.results:
+            if result.error_code:
+                raise KafkaError(ErrorCode(result.error_code), result.error_message or "")
+    directory.set_password(password)
+    return directory.renew_certificates(now)
+
+
+def upsertion(password: str) -> AlterUserScramCredentialsRequest:
+    """Build the request that gives the super user a password, as a salted hash."""
+    mechanism, salt = MECHANISMS[MECHANISM], secrets.token_bytes(SALT_BYTES)
+    return AlterUserScramCredentialsRequest(
+        upsertions=[
+            ScramCredentialUpsertion(
+                name=ADMIN,
+                mechanism=mechanism.number,
+                iterations=ITERATIONS,
+                salt=salt,
+                salted_password=hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, ITERATIONS),
+            )
+        ]
+    )
