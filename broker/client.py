@@ -5,6 +5,7 @@ Callers build requests, read responses and handle error codes. `OpenSocket` open
 A running node never imports this module.
 """
 
+import random
 import socket
 import time
 from collections import deque
@@ -24,7 +25,9 @@ from broker.client_config import (
     OpenSocket,
     open_socket,
 )
-from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY, ApiKey
+from broker.sasl.client.sasl_login import LoginSequence, SaslLogin, renewal_delay_s
+from broker.sasl.mechanism import AuthenticationFailed
+from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY, ApiKey, response_class
 from protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from protocol.framing import SIZE_BYTES, frame_size
 from protocol.headers import decode_response, encode_request
@@ -41,6 +44,7 @@ from protocol.messages.metadata import (
 __all__ = [
     "CLIENT_PROPERTIES",
     "DEFAULT_PORT",
+    "AuthenticationRefused",
     "Client",
     "ClientConfig",
     "ClientError",
@@ -97,6 +101,10 @@ class ConnectionLost(ClientError):
     """The node is unreachable, timed out, or closed the connection; a retry may succeed."""
 
 
+class AuthenticationRefused(ClientError):
+    """The login failed. Another attempt with the same credentials would fail too, so nothing retries it."""
+
+
 class UnsupportedVersion(ClientError):
     """The node and this client share no version of the API, or the shared version lacks a field of the request."""
 
@@ -107,26 +115,37 @@ class _PendingRequest(NamedTuple):
 
 
 class Connection:
-    """A connection to one node. Requests may be pipelined; responses arrive in the order of the requests."""
+    """A connection to one node. Requests may be pipelined; responses arrive in the order of the requests.
 
-    def __init__(self, endpoint: Endpoint, config: ClientConfig, opened: socket.socket) -> None:
+    A SASL session of limited time is renewed by another login before a request, after all pending responses (KIP-368).
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, config: ClientConfig, opened: socket.socket, login: SaslLogin | None = None
+    ) -> None:
         self.endpoint = endpoint
         self.versions: dict[int, tuple[int, int]] = {}
         self.api_versions = ApiVersionsResponse()
         self._config = config
         self._socket = opened
+        self._login = login
+        self._renew_at: float | None = None
         self._awaited: deque[_PendingRequest] = deque()
+        self._early_frames: deque[memoryview] = deque()  # read before a login, for the first of `_awaited`
         self._next_correlation_id = 0
 
     @classmethod
     def open(cls, endpoint: Endpoint, config: ClientConfig, opener: OpenSocket = open_socket) -> "Connection":
-        """Connect and request the node's API versions. Raises ConnectionLost."""
+        """Connect, request the node's API versions and log in. Raises ConnectionLost or AuthenticationRefused."""
+        login = config.login()
         try:
-            connection = cls(endpoint, config, opener(endpoint, config))
+            connection = cls(endpoint, config, opener(endpoint, config), login)
         except OSError as error:
             raise ConnectionLost(f"cannot connect to {endpoint}: {_reason(error)}.") from error
         try:
             connection._negotiate_versions()
+            if login is not None:
+                connection._log_in(login)
         except ClientError:
             connection.close()
             raise
@@ -160,8 +179,10 @@ class Connection:
     def send(self, request: Message, *, highest: int | None = None, answered: bool = True) -> int:
         """Send without waiting; `answered` is False for requests without a response (acks=0).
 
-        Return the version used. Raises ConnectionLost or UnsupportedVersion.
+        Return the version used. Raises ConnectionLost, UnsupportedVersion or AuthenticationRefused.
         """
+        if self._renew_at is not None and time.monotonic() >= self._renew_at:
+            self._renew_login()
         version = self.version_of(request.API_KEY, highest)
         self._write(request, version)
         if answered:
@@ -172,7 +193,13 @@ class Connection:
     def receive(self, response_type: type[R], timeout_ms: int | None = None) -> R:
         """Receive the response to the oldest pending request. Raises ConnectionLost."""
         awaited = self._awaited.popleft()
-        frame = self._read_frame(self._config.request_timeout_ms if timeout_ms is None else timeout_ms)
+        if self._early_frames:
+            frame = self._early_frames.popleft()
+        else:
+            frame = self._read_frame(self._config.request_timeout_ms if timeout_ms is None else timeout_ms)
+        return self._decode(response_type, awaited, frame)
+
+    def _decode(self, response_type: type[R], awaited: _PendingRequest, frame: memoryview) -> R:
         try:
             correlation_id, response = decode_response(response_type, awaited.version, frame)
         except DecodeError as error:
@@ -187,6 +214,31 @@ class Connection:
         """Send and wait for the response. Raises ConnectionLost or UnsupportedVersion."""
         self.send(request, highest=highest)
         return self.receive(response_type, timeout_ms)
+
+    def _log_in(self, login: SaslLogin) -> None:
+        """Log in while no response is pending. Raises ConnectionLost, UnsupportedVersion or AuthenticationRefused."""
+        sequence = LoginSequence(login)
+        request: Message | None = sequence.first()
+        try:
+            while request is not None:
+                version = self.version_of(request.API_KEY)
+                self._write(request, version)
+                sent = _PendingRequest(self._next_correlation_id, version)
+                self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
+                frame = self._read_frame(self._config.request_timeout_ms)
+                request = sequence.respond(self._decode(response_class(request.API_KEY), sent, frame))
+        except AuthenticationFailed as error:
+            self.close()
+            raise AuthenticationRefused(f"{self.endpoint} failed the login with {error}.") from error
+        delay = renewal_delay_s(sequence.lifetime_ms, random.random())
+        self._renew_at = None if delay is None else time.monotonic() + delay
+
+    def _renew_login(self) -> None:
+        """Read all pending responses, then log in again."""
+        assert self._login is not None
+        while len(self._early_frames) < len(self._awaited):
+            self._early_frames.append(self._read_frame(self._config.request_timeout_ms))
+        self._log_in(self._login)
 
     def _negotiate_versions(self) -> None:
         response = self._request_versions(ApiVersionsRequest.MAX_VERSION)

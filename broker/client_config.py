@@ -6,10 +6,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.config.errors import ConfigError
+from broker.sasl.client.login_settings import JAAS_KEY, SASL_PROTOCOLS, TLS_PROTOCOLS, build_login
+from broker.sasl.client.sasl_login import SaslLogin
 from broker.tls.keys import TLS_KEYS
 
 SOFTWARE_NAME = "ottla-client"
 DEFAULT_PORT = 9092
+MECHANISM_KEY = "sasl.mechanism"
+DEFAULT_MECHANISM = "GSSAPI"
+SASL_KEYS = (MECHANISM_KEY, JAAS_KEY)
+SECURITY_PROTOCOLS = frozenset({"PLAINTEXT", "SSL"}) | SASL_PROTOCOLS
 
 CLIENT_PROPERTIES: frozenset[str] = frozenset(
     {
@@ -20,6 +26,7 @@ CLIENT_PROPERTIES: frozenset[str] = frozenset(
         "default.api.timeout.ms",
         "retry.backoff.ms",
         "retry.backoff.max.ms",
+        *SASL_KEYS,
         *TLS_KEYS,
     }
 )
@@ -63,28 +70,47 @@ class ClientConfig:
     retry_backoff_max_ms: int = 1_000
     tls: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The `ssl.*` properties; some are secrets."""
+    sasl: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The `sasl.*` properties; some are secrets."""
 
     @classmethod
     def parse(cls, bootstrap: str, properties: Mapping[str, str] | None = None) -> "ClientConfig":
         """Build a configuration from "h:p,h:p" and the properties in CLIENT_PROPERTIES; ignore other properties.
 
-        Raises ClientError for an invalid address or number.
+        Raises ClientError for an invalid address, number, protocol or login.
         """
         given = properties or {}
         endpoints = tuple(Endpoint.parse(part) for part in bootstrap.split(",") if part.strip())
         if not endpoints:
             raise ClientError("no bootstrap server is given; use --bootstrap-server HOST:PORT.")
-        return cls(
+        config = cls(
             bootstrap=endpoints,
             client_id=given.get("client.id", SOFTWARE_NAME),
-            security_protocol=given.get("security.protocol", "PLAINTEXT").upper(),
+            security_protocol=given.get("security.protocol", "PLAINTEXT").strip().upper(),
             connect_timeout_ms=_positive(given, "socket.connection.setup.timeout.ms", 10_000),
             request_timeout_ms=_positive(given, "request.timeout.ms", 30_000),
             api_timeout_ms=_positive(given, "default.api.timeout.ms", 60_000),
             retry_backoff_ms=_positive(given, "retry.backoff.ms", 100),
             retry_backoff_max_ms=_positive(given, "retry.backoff.max.ms", 1_000),
             tls=tuple((name, value) for name in TLS_KEYS if (value := given.get(name)) is not None),
+            sasl=tuple((name, value) for name in SASL_KEYS if (value := given.get(name)) is not None),
         )
+        if config.security_protocol not in SECURITY_PROTOCOLS:
+            known = ", ".join(sorted(SECURITY_PROTOCOLS))
+            raise ClientError(f"security.protocol={config.security_protocol} is unknown; use one of {known}.")
+        config.login()
+        return config
+
+    def login(self) -> SaslLogin | None:
+        """Return the login of new connections; None without SASL. Raises ClientError for properties that lack one."""
+        if self.security_protocol not in SASL_PROTOCOLS:
+            return None
+        given = {name: value.strip() for name, value in self.sasl}
+        mechanism = given.get(MECHANISM_KEY) or DEFAULT_MECHANISM
+        try:
+            return build_login(mechanism, MECHANISM_KEY, given.get(JAAS_KEY) or None, JAAS_KEY)
+        except ConfigError as error:
+            raise ClientError(error.sentence) from error
 
 
 def _positive(properties: Mapping[str, str], key: str, default: int) -> int:
@@ -99,14 +125,10 @@ OpenSocket = Callable[[Endpoint, ClientConfig], socket.socket]
 
 
 def open_socket(endpoint: Endpoint, config: ClientConfig) -> socket.socket:
-    """Open a TCP connection, with TLS for the protocol SSL. Raises ClientError for properties that cannot be used."""
-    if config.security_protocol not in ("PLAINTEXT", "SSL"):
-        raise ClientError(
-            f"security.protocol={config.security_protocol} is not implemented in this version; use PLAINTEXT or SSL."
-        )
+    """Open a TCP connection, with TLS if the protocol has it. Raises ClientError for properties that cannot be used."""
     opened = socket.create_connection(endpoint, config.connect_timeout_ms / 1000)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if config.security_protocol == "PLAINTEXT":
+    if config.security_protocol not in TLS_PROTOCOLS:
         return opened
     from broker.tls.blocking_socket import secure  # local import: clients without TLS do not load cryptography
 

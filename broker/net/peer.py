@@ -3,10 +3,11 @@
 Theory of operation
 -------------------
 A `_Peer` stands for one endpoint. It is in one of four states, each with one timer at most: *idle* (no connection, none
-needed), *connecting* until the versions are negotiated (timer: connect timeout), *ready* (timer: idle limit), *backing
-off* after a failure (timer: next attempt). Requests that cannot be sent yet wait in order.
+needed), *connecting* until versions are negotiated and a login has succeeded (timer: connect timeout), *ready* (timer:
+idle limit), *backing off* after a failure (timer: next attempt). Requests that cannot be sent yet wait in order.
 
-- A connection that cannot be made fails all waiting requests, because their senders know best what to do instead.
+- A connection that cannot be made, or a login that fails, fails all waiting requests, because their senders know best
+  what to do instead.
 - A connection that is lost fails the requests that were sent. The others go out on the next connection.
 - A request that times out after it was sent ends its connection: the requests behind it would never be answered.
 
@@ -42,8 +43,10 @@ from broker.net.peer_connection import (
     VersionMismatch,
     versions_of,
 )
+from broker.net.peer_login import PeerLogin
 from broker.net.receiver import ReceiveArena
 from broker.quorum.identity import SocketAddress
+from broker.sasl.client.sasl_login import SaslLogin
 from protocol.api_keys import ApiKey
 from protocol.messages import Message
 
@@ -57,6 +60,7 @@ __all__ = [
     "PeerSettings",
     "PeerTimedOut",
     "PeerUnavailable",
+    "SaslConnect",
     "SocketAddress",
     "VersionMismatch",
     "Versioned",
@@ -93,6 +97,19 @@ class Connect(Protocol):
     def __call__(
         self, endpoint: SocketAddress, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> ConnectAttempt: ...
+
+
+class SaslConnect:
+    """Opens connections as `connect` does; peers log in on them with `login`."""
+
+    def __init__(self, connect: Connect, login: SaslLogin) -> None:
+        self._connect = connect
+        self.login = login
+
+    def __call__(
+        self, endpoint: SocketAddress, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
+    ) -> ConnectAttempt:
+        return self._connect(endpoint, protocol, on_failure)
 
 
 class TcpConnect:
@@ -199,10 +216,15 @@ class _Peer:
             max_in_flight=settings.max_in_flight,
             on_room=self._on_room,
             on_end=self._on_end,
+            login=self._login(),
         )
         self._connection = connection
         self._start_timer(settings.connect_timeout_ms / 1000, self._on_connect_timeout)
         self._opening = self._commons.connect(self._endpoint, connection, connection.end)
+
+    def _login(self) -> PeerLogin | None:
+        connect, loop = self._commons.connect, self._commons.loop
+        return PeerLogin(connect.login, loop.time, self._commons.spread) if isinstance(connect, SaslConnect) else None
 
     def _on_connect_timeout(self) -> None:
         assert self._connection is not None
@@ -235,6 +257,8 @@ class _Peer:
         """Log the first of consecutive failures, so that a dead node costs one line, and every protocol violation."""
         if ending.is_fault:
             _log.warning("node violated the protocol", node=self._name, reason=ending.reason)
+        elif ending.is_login_failure and self._failures == 1:
+            _log.error("login at a node failed", node=self._name, reason=ending.reason)
         elif self._failures == 1:
             _log.info("connection to a node ended", node=self._name, reason=ending.reason)
 
@@ -249,6 +273,8 @@ class _Peer:
 
     def _pump(self) -> None:
         self._used_at = self._commons.loop.time()
+        if self._connection is not None:
+            self._connection.renew_login()
         while self._waiting and self._connection is not None and self._connection.has_room:
             call = next(iter(self._waiting))
             del self._waiting[call]
@@ -261,9 +287,10 @@ class _Peer:
         self._waiting.pop(call, None)
         connection = self._connection
         was_sent = connection is not None and connection.carries(call)
+        is_stalled = connection is not None and connection.is_ready and connection.is_logging_in
         what = f"did not answer {call.key.name} within {timeout_ms:.0f} ms"
         call.finish(PeerTimedOut(f"{self._name} {what}"))
-        if connection is not None and was_sent:
+        if connection is not None and (was_sent or is_stalled):
             connection.end(Ending(what))
 
     def _on_idle_check(self) -> None:

@@ -13,7 +13,9 @@ from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
+from broker.net.peer_login import PeerLogin
 from broker.net.receiver import FrameReceiver, ReceiveArena
+from broker.sasl.mechanism import AuthenticationFailed
 from protocol.api_keys import API_BY_KEY, ApiKey, response_class
 from protocol.compiler import decode
 from protocol.errors import DecodeError, EncodeError, ErrorCode
@@ -114,12 +116,14 @@ class _Sent(NamedTuple):
 class Ending:
     """Why a connection ended, as a predicate to the node's name.
 
-    `is_fault`: the node violated the protocol. `is_refusal`: the connection was refused.
+    `is_fault`: the node violated the protocol. `is_refusal`: the connection was refused. `is_login_failure`: one side
+    did not accept the other's credentials.
     """
 
     reason: str
     is_fault: bool = False
     is_refusal: bool = False
+    is_login_failure: bool = False
 
     def failure(self, name: str) -> PeerUnavailable:
         """Return the outcome of a request to the node of that name."""
@@ -129,15 +133,19 @@ class Ending:
 class PeerConnection(asyncio.BufferedProtocol):
     """A connection; `on_room` is called when another request can be sent, `on_end` once at the end.
 
-    The first `on_room` follows the negotiation of versions. Before `on_end`, requests in flight fail with
-    PeerUnavailable.
+    The first `on_room` follows the negotiation of versions, and the login if `login` is given. A session of limited
+    time is renewed by another login: requests wait, those in flight are answered first. Before `on_end`, requests in
+    flight fail with PeerUnavailable.
     """
 
     __slots__ = (
         "_client_id",
         "_in_flight",
         "_is_over",
+        "_is_ready",
         "_is_stuck",
+        "_login",
+        "_login_request",
         "_max_in_flight",
         "_name",
         "_next_id",
@@ -159,6 +167,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         max_in_flight: int,
         on_room: Callable[[], None],
         on_end: Callable[[Ending], None],
+        login: PeerLogin | None = None,
     ) -> None:
         self._name = name
         self._client_id = client_id
@@ -169,6 +178,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._versions: dict[int, ApiVersionRange] | None = None
         self._versions_asked = -1
+        self._login = login
+        self._login_request: tuple[ApiKey, int] | None = None  # key and version of the request without response
+        self._is_ready = False
         self._in_flight: deque[_Sent] = deque()
         self._next_id = 0
         self._is_stuck = False
@@ -176,8 +188,13 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether versions are negotiated."""
-        return self._versions is not None
+        """Whether versions are negotiated and a login, where needed, has succeeded once."""
+        return self._is_ready
+
+    @property
+    def is_logging_in(self) -> bool:
+        """Whether a request of a login has no response."""
+        return self._login_request is not None
 
     @property
     def versions(self) -> Mapping[int, ApiVersionRange] | None:
@@ -187,7 +204,9 @@ class PeerConnection(asyncio.BufferedProtocol):
     @property
     def has_room(self) -> bool:
         """Whether `begin` may be called."""
-        return self.is_ready and not self._is_stuck and len(self._in_flight) < self._max_in_flight
+        if not self._is_ready or self._is_stuck or len(self._in_flight) >= self._max_in_flight:
+            return False
+        return self._login is None or not (self._login.is_under_way or self._login.is_due)
 
     @property
     def in_flight(self) -> int:
@@ -206,6 +225,13 @@ class PeerConnection(asyncio.BufferedProtocol):
         except EncodeError as error:
             raise VersionMismatch(f"{call.key.name} version {version} cannot express this: {error}") from error
         self._in_flight.append(_Sent(self._next_id, version, call))
+
+    def renew_login(self) -> None:
+        """Log in again if the session ends soon and no request is in flight."""
+        if self._login is None or not self._is_ready or self._is_over:
+            return
+        if self._login.is_due and not self._in_flight:
+            self._send_login(self._login.begin())
 
     def end(self, ending: Ending) -> None:
         """Close and fail the requests in flight. Does nothing the second time."""
@@ -240,8 +266,10 @@ class PeerConnection(asyncio.BufferedProtocol):
                 self._take(frame)
         if self._receiver.failure is not None:
             self.end(Ending("sent a response of invalid size", is_fault=True))
-        elif self.has_room and not self._is_over:
-            self._on_room()
+        elif not self._is_over:
+            self.renew_login()
+            if self.has_room and not self._is_over:
+                self._on_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End, because the transport is gone."""
@@ -287,12 +315,24 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._versions_asked = version
         self._write(ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION), version)
 
+    def _send_login(self, request: Message) -> None:
+        key = ApiKey(request.API_KEY)
+        try:
+            version = self._choose(key, _LOGIN_VERSIONS[key])
+        except VersionMismatch as error:
+            self.end(Ending(f"cannot be logged in to: {error}", is_login_failure=True))
+            return
+        self._login_request = (key, version)
+        self._write(request, version)
+
     # Receiving.
 
     def _take(self, frame: memoryview) -> None:
         try:
             if self._versions is None:
                 self._take_versions(frame)
+            elif self._login_request is not None:
+                self._take_login(frame, *self._login_request)
             else:
                 self._take_response(frame)
         except DecodeError as error:
@@ -315,6 +355,27 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.end(Ending(f"answered ApiVersions with error {code}", is_fault=True))
         else:
             self._versions = served
+            if self._login is None:
+                self._is_ready = True
+            else:
+                self._send_login(self._login.begin())
+
+    def _take_login(self, frame: memoryview, key: ApiKey, version: int) -> None:
+        """Take a response of the login; send the next request or become ready."""
+        assert self._login is not None
+        correlation_id, response = decode_response(response_class(key), version, frame)
+        if correlation_id != self._next_id:
+            raise DecodeError(f"response {correlation_id} to request {self._next_id}")
+        self._login_request = None
+        try:
+            request = self._login.respond(response)
+        except AuthenticationFailed as error:
+            self.end(Ending(f"failed the login with {error}", is_login_failure=True))
+            return
+        if request is None:
+            self._is_ready = True
+        else:
+            self._send_login(request)
 
     def _take_response(self, frame: memoryview) -> None:
         if not self._in_flight:
@@ -331,3 +392,9 @@ def versions_of(key: ApiKey) -> ApiVersionRange:
     """Return the stable versions of an API."""
     api = API_BY_KEY[key]
     return ApiVersionRange(api.min_version, api.max_version - api.unstable)
+
+
+_LOGIN_VERSIONS: Final = {
+    ApiKey.SASL_HANDSHAKE: ApiVersionRange(1, 1),  # version 0 announces tokens without SaslAuthenticate
+    ApiKey.SASL_AUTHENTICATE: versions_of(ApiKey.SASL_AUTHENTICATE),
+}

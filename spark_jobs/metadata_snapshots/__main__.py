@@ -42,7 +42,7 @@ EXIT_INTERRUPTED = 130
     "--client-config",
     metavar="FILE",
     type=click.Path(),
-    help="Client properties: client.id, security.protocol, ssl.*, timeouts and backoffs.",
+    help="Client properties: client.id, security.protocol, sasl.*, ssl.*, timeouts and backoffs.",
 )
 @click.option(
     "--min-changed-ratio",

@@ -257,12 +257,6 @@ def test_unusable_tls_properties_are_refused(broker: FakeBroker) -> None:
         client.metadata()
 
 
-def test_unsupported_security_protocol_is_refused(broker: FakeBroker) -> None:
-    config = ClientConfig.parse(broker.address, {"security.protocol": "sasl_ssl"})
-    with Client(config) as client, pytest.raises(ClientError, match=r"security\.protocol=SASL_SSL is not implemented"):
-        client.any()
-
-
 @contextmanager
 def peer_with(behaves: Callable[[socket.socket], None]) -> Iterator[Endpoint]:
     """Run a listener whose only connection `behaves` handles in a thread."""

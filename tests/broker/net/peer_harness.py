@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from broker.net.peer import NetworkClient, Outcome, PeerSettings, SocketAddress
+from broker.net.peer import NetworkClient, Outcome, PeerSettings, SaslConnect, SocketAddress
 from broker.net.peer_connection import Ending
+from broker.sasl.client.sasl_login import SaslLogin
 from protocol.api_keys import ApiKey, request_class
 from protocol.compiler import decode
 from protocol.headers import RequestHeader, decode_request_header, encode_response
@@ -83,13 +84,13 @@ class OneWayTransport(asyncio.Transport):
 class NetworkClientHarness:
     """A `NetworkClient` under test, and the outcomes of its requests."""
 
-    def __init__(self, spread: float = 0.5, **settings: int) -> None:
+    def __init__(self, spread: float = 0.5, login: SaslLogin | None = None, **settings: int) -> None:
         self.loop = ManualLoop()
         self.attempts: list[Opened] = []
         self.outcomes: list[Outcome] = []
         self.peers = NetworkClient(
             self.loop,
-            self._connect,
+            self._connect if login is None else SaslConnect(self._connect, login),
             client_id="raft-client-1",
             settings=PeerSettings(**settings),
             spread=lambda: spread,
