@@ -1,4 +1,4 @@
-"""The table of all commands, present and planned: module, attribute and summary. Read before any other import."""
+"""The table of all commands: module, attribute and summary. Read before any other import."""
 
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     "metadata-shell": Command(
         "metadata_shell", "metadata_shell", "Browse the metadata of a cluster as a tree of files."
     ),
+    "acls": Command("acls", "acls", "List, add or remove access control lists."),
     "log-dirs": Command("log_dirs", "log_dirs", "Show log directories and the sizes of their partitions."),
     "transactions": Command("transactions", "transactions", "List, describe and abort transactions."),
     "delete-records": Command("delete_records", "delete_records", "Delete the oldest records of partitions."),
@@ -46,8 +47,3 @@ COMMANDS: dict[str, Command] = {
     ),
     "consumer-perf": Command("consumer_perf", "consumer_perf", "Measure the throughput of a consumer."),
 }
-
-NOT_IMPLEMENTED: dict[str, str] = {
-    "acls": "Access control lists",
-}
-"""Planned commands, with the missing part of each."""

@@ -12,8 +12,7 @@ from typing import cast
 
 import click
 
-from broker.cli.catalogue import COMMANDS, NOT_IMPLEMENTED
-from broker.cli.shared.failure import CommandFailed
+from broker.cli.catalogue import COMMANDS
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -29,8 +28,6 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in NOT_IMPLEMENTED:
-            return _unavailable_command(cmd_name)
         if cmd_name not in COMMANDS:
             return None
         entry = COMMANDS[cmd_name]
@@ -39,16 +36,6 @@ class _LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.about) for name, command in COMMANDS.items()])
-
-
-def _unavailable_command(name: str) -> click.Command:
-    """Return a command that fails with any arguments: it is not implemented."""
-
-    @click.command(name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-    def fail() -> None:
-        raise CommandFailed(f"{NOT_IMPLEMENTED[name]}: `ottla {name}` is not implemented in this version.")
-
-    return fail
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH})

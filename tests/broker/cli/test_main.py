@@ -8,7 +8,7 @@ import click
 import pytest
 
 from broker.cli import main as main_module
-from broker.cli.catalogue import COMMANDS, NOT_IMPLEMENTED, Command
+from broker.cli.catalogue import COMMANDS, Command
 from broker.cli.main import cli, run
 from broker.cli.shared.failure import CommandFailed
 
@@ -49,15 +49,6 @@ def test_help_lists_implemented_commands(capsys: pytest.CaptureFixture[str]) -> 
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in COMMANDS)
-    assert not any(f"  {name} " in out for name in NOT_IMPLEMENTED)
-
-
-@pytest.mark.parametrize("command", list(NOT_IMPLEMENTED))
-def test_unimplemented_command_fails_with_a_message(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([command, "--bootstrap-server", "h:1", "describe", "--status"]) == 1
-    err = capsys.readouterr().err
-    assert f"`ottla {command}` is not implemented" in err
-    assert err.count("\n") == 1
 
 
 def leaf_commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
