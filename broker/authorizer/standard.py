@@ -21,6 +21,8 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 SUPER_USERS: Final = "super.users"
 ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
 _NO_PARTICULAR_NAME: Final = "hardcode"
+_REMEMBERED_MAX: Final = 10_000  # decisions under one image
+_REMEMBERED_NAME_MAX: Final = 249  # characters; the longest name of a topic
 
 
 class AuthorizerNotReady(KafkaError):
@@ -39,6 +41,7 @@ class StandardAuthorizer:
         self._is_loaded = False
         self._entries: Map[Uuid, AccessControlEntry] = Map()
         self._index: AclIndex = EMPTY_INDEX
+        self._decisions: dict[tuple[str, str, Permission, str], bool] = {}
 
     @property
     def index(self) -> AclIndex:
@@ -59,13 +62,26 @@ class StandardAuthorizer:
         else:
             self._index = EMPTY_INDEX.changed((), after.values())
         self._entries = after
+        self._decisions.clear()
 
     def is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:
         """See `Authorizer`. Raises AuthorizerNotReady before the first image, except for super users."""
         if principal in self._super_users:
             return True
+        question = (principal, host, permission, resource_name)
+        known = self._decisions.get(question)
+        if known is not None:
+            return known
         if not self._is_loaded:
             raise AuthorizerNotReady
+        decision = self._decide(principal, host, permission, resource_name)
+        if len(resource_name) <= _REMEMBERED_NAME_MAX:
+            if len(self._decisions) >= _REMEMBERED_MAX:
+                self._decisions.clear()
+            self._decisions[question] = decision
+        return decision
+
+    def _decide(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:
         operation, resource_type = permission
         has_entries, is_denied, is_allowed = self._index.verdict(
             resource_type, resource_name, operation, principal, host

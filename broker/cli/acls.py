@@ -209,7 +209,7 @@ def _add(admin: AdminClient, wanted: Acls) -> None:
         present = lists.describe_acls(admin, resource).get(resource, [])
         for rule in rules:
             if rule in present:
-                click.echo(f"Acl {rule} already exists.")
+                click.echo(f"Acl (pattern={resource}, entry={rule}) already exists.")
         missing = [rule for rule in rules if rule not in present]
         if missing:
             click.echo(f"Adding ACLs for resource `{resource}`: \n {_lines(missing)}\n")

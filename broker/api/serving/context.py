@@ -31,14 +31,14 @@ class RequestContext:
         authorizer = self.authorizer
         if authorizer is None:
             return True
-        client = self.connection
-        return all(
-            any(
-                authorizer.is_allowed(client.principal, client.peer_host, permission, resource_name)
-                for permission in clause
-            )
-            for clause in requirement.clauses
-        )
+        principal, host = self.connection.principal, self.connection.peer_host
+        for clause in requirement.clauses:  # Loops: two generators cost twice as much, for each topic of a request.
+            for permission in clause:
+                if authorizer.is_allowed(principal, host, permission, resource_name):
+                    break
+            else:
+                return False
+        return True
 
     def allows_some(self, requirement: Requirement) -> bool:
         """Whether the principal has what `requirement` says on at least one resource (KIP-679)."""

@@ -164,3 +164,18 @@ def test_allow_everyone_is_read_as_java_reads_booleans(text: str, allows: bool) 
     authorizer = standard_authorizer({"allow.everyone.if.no.acl.found": text})
     authorizer.on_metadata(MetadataDelta(EMPTY_IMAGE), EMPTY_IMAGE)
     assert reads(authorizer, "a") is allows
+
+
+def test_remembered_decisions_end_with_the_image() -> None:
+    authorizer, image = authorizer_over(entry("a")), image_of(entry("a"))
+    assert reads(authorizer, "a")
+    assert reads(authorizer, "a")
+    authorizer.on_metadata(MetadataDelta(image), image_of(entry("a"), entry("a", permission=DENY)))
+    assert not reads(authorizer, "a")
+
+
+def test_decisions_stay_right_when_more_are_asked_than_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.authorizer.standard._REMEMBERED_MAX", 3)
+    authorizer = authorizer_over(entry("a", PREFIXED))
+    names = [f"{first}{number}" for number in range(5) for first in "ab"] * 2
+    assert [reads(authorizer, name) for name in names] == [name.startswith("a") for name in names]

@@ -95,7 +95,10 @@ def test_add_makes_one_entry_for_each_principal_host_and_operation(broker: FakeB
 
 def test_add_leaves_present_entries_out(broker: FakeBroker, ottla: Ottla) -> None:
     outcome = ottla("acls", "--add", "--allow-principal", ALICE, "--operation", "Read", "--topic", "t")
-    assert "already exists" in outcome.out
+    assert outcome.out == (
+        "Acl (pattern=ResourcePattern(resourceType=TOPIC, name=t, patternType=LITERAL), "
+        "entry=(principal=User:alice, host=*, operation=READ, permissionType=ALLOW)) already exists.\n"
+    )
     assert created(broker) == []
 
 
