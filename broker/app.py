@@ -32,6 +32,7 @@ from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
+from broker.node.audit import AuditPart
 from broker.node.authorization import build_authorizer, early_listeners, follow_metadata
 from broker.node.broker import BrokerPart, build_client_metrics, build_client_quotas, build_lifecycle, load_data
 from broker.node.client_pipelines import build_client_pipelines
@@ -132,6 +133,7 @@ class Node:
             tls=NodeTls(config),
         )
         self._authorizer = build_authorizer(config)
+        self._audit = AuditPart(config, self._runtime.clock, loop)
         self._metadata_io = IoThread(loop, name="ottla-metadata")
         self._snapshot_io = IoThread(loop, name="ottla-snapshots")
         self._import_pool = ThreadPool(1, 16, "ottla-import")
@@ -162,6 +164,8 @@ class Node:
         self._directories = directories
         self._all_directories = directories.log_dirs.directories
         self._failures.listen(self._on_directory_failed)
+        await asyncio.to_thread(self._audit.start)
+        self._undo.push_async_callback(self._audit.stop)
         tls = self._runtime.tls.listeners
         clients = open_ports(config.client_listeners, config, self._open_client_pipeline, clock, tls)
         self._undo.callback(clients.stop_listening)
@@ -177,7 +181,10 @@ class Node:
             await self._start_broker(directories, metadata, clients, controllers)
         else:
             self._exposition = Exposition(
-                controller_node_families([controllers], metadata, self._requests, self._lag, clock)
+                [
+                    *controller_node_families([controllers], metadata, self._requests, self._lag, clock),
+                    *self._audit.families(),
+                ]
             )
         self._announce(clients, controllers)
 
@@ -231,6 +238,7 @@ class Node:
             self._requests,
             build_watch(self._config, metadata, self._tasks.spawn),
             self._authorizer,
+            self._audit.trail,
         )
         early = early_listeners(self._config, self._authorizer)
         server.start(early)
@@ -258,11 +266,13 @@ class Node:
         await self._tasks.wait_for(broker.lifecycle.wait_caught_up())
         await broker.settle_duplicates()
         broker.take_up_roles()
-        self._client_pipelines = build_client_pipelines(broker, self._loggers, self._requests, self._authorizer)
+        self._client_pipelines = build_client_pipelines(
+            broker, self._loggers, self._requests, self._authorizer, self._audit.trail
+        )
         metadata.driver.add_publisher(ConnectionQuotas(server, metadata.config.get, self._tasks.spawn))
         if metadata.topic is not None:
             metadata.driver.add_publisher(metadata.topic)
-        families = broker.families([server, controllers], self._requests, self._lag)
+        families = [*broker.families([server, controllers], self._requests, self._lag), *self._audit.families()]
         self._exposition = Exposition(families, broker.pushed_families)
         broker.lifecycle.become_ready()
         await self._tasks.wait_for(broker.lifecycle.wait_unfenced())

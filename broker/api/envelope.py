@@ -11,7 +11,9 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import Final
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer, is_allowed_on_cluster
+from broker.api.pipeline.permission import CLUSTER_RESOURCE_NAME, Requirement
 from broker.api.serving.context import RequestContext
 from broker.api.serving.errors import error_response
 from broker.api.serving.forwarding import reports_not_controller
@@ -44,8 +46,17 @@ class EnvelopeHandler:
             return EnvelopeResponse(error_code=refusal.code)
         # Later requests of this connection come from other clients: a broker forwards one of each client at a time.
         context.effects_applied()
-        if is_allowed_on_cluster(self._authorizer, inner.connection, row.permission):
-            response = await _respond(row, request, inner, self._authorizer)
+        is_allowed = is_allowed_on_cluster(self._authorizer, inner.connection, row.permission)
+        if context.audit is not None and isinstance(row.permission, Requirement) and row.permission.cluster_clauses:
+            context.audit.decided(
+                inner.connection,
+                row.key,
+                Requirement(row.permission.cluster_clauses),
+                CLUSTER_RESOURCE_NAME,
+                is_allowed=is_allowed,
+            )
+        if is_allowed:
+            response = await _respond(row, request, inner, self._authorizer, context.audit)
         else:
             response = error_response(row.response_class, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
         if reports_not_controller(row.key, response):
@@ -98,10 +109,12 @@ def _decoded(row: Route, inner: Request) -> Message:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION) from error
 
 
-async def _respond(row: Route, request: Message, inner: Request, authorizer: Authorizer | None) -> Message:
+async def _respond(
+    row: Route, request: Message, inner: Request, authorizer: Authorizer | None, audit: AuditTrail | None
+) -> Message:
     """Return the handler's response, or an error response. Unexpected exceptions fail the envelope."""
     context = RequestContext(
-        inner.header.api_version, inner.header.client_id or "", inner.connection, inner, authorizer
+        inner.header.api_version, inner.header.client_id or "", inner.connection, inner, authorizer, audit
     )
     try:
         response = row.handler(request, context)

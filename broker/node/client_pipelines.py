@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.pipeline.quota import ClientThrottle
@@ -33,7 +34,11 @@ class ForwardingBroker(NamedTuple):
 
 
 def build_client_pipelines(
-    broker: BrokerPart, loggers: ProcessLoggers, requests: RequestMetrics, authorizer: Authorizer | None
+    broker: BrokerPart,
+    loggers: ProcessLoggers,
+    requests: RequestMetrics,
+    authorizer: Authorizer | None,
+    audit: AuditTrail | None,
 ) -> RequestPipelines:
     """Build the request pipelines of the client listeners over the parts of the node."""
     runtime, config, directories = broker.runtime, broker.config, broker.directories
@@ -80,4 +85,4 @@ def build_client_pipelines(
         remote_reads=None if remote is None else remote.reads,
         remote_offsets=None if remote is None else remote.offsets,
     )
-    return RequestPipelines(Dispatcher(broker_routes(services), runtime.clock, requests, throttle, authorizer))
+    return RequestPipelines(Dispatcher(broker_routes(services), runtime.clock, requests, throttle, authorizer, audit))

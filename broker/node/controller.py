@@ -1,5 +1,6 @@
 """The controller listeners of a node: request pipelines, registration, and the watch over brokers."""
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.serving.controller_routes import ControllerServices, controller_routes
@@ -32,6 +33,7 @@ def build_controller_pipelines(
     requests: RequestMetrics,
     watch: BrokerWatch | None,
     authorizer: Authorizer | None,
+    audit: AuditTrail | None,
 ) -> RequestPipelines:
     """Build the request pipelines of the controller listeners."""
     quorum = metadata.quorum.driver
@@ -53,7 +55,9 @@ def build_controller_pipelines(
             metadata.driver.metrics, clock.monotonic_ms, config.broker_heartbeat_interval_ms / 2
         ),
     )
-    return RequestPipelines(Dispatcher(controller_routes(services), clock, requests, authorizer=authorizer))
+    return RequestPipelines(
+        Dispatcher(controller_routes(services), clock, requests, authorizer=authorizer, audit=audit)
+    )
 
 
 def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> BrokerWatch | None:

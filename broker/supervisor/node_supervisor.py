@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.supervisor.bounded_log import BoundedLog
+from broker.bounded_log import BoundedLog
 from broker.supervisor.layout import LocalNode
 from broker.supervisor.output import NodeOutput
 from broker.supervisor.pid_file import remove_pid, write_pid

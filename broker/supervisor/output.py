@@ -2,7 +2,7 @@
 
 import re
 
-from broker.supervisor.bounded_log import BoundedLog
+from broker.bounded_log import BoundedLog
 
 MAX_LINE_BYTES = 64 * 1024
 """Longest part of a line that is kept; the last bytes of a longer line count."""

@@ -7,6 +7,7 @@ which allows everything and refuses the Acl APIs with SECURITY_DISABLED, as Kafk
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, runtime_checkable
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.permission import CLUSTER_RESOURCE_NAME, Permission, Requirement, Unrestricted
 from broker.net.request import ConnectionInfo, Dispatch, EncodedResponse, Request
 from protocol.errors import ErrorCode, KafkaError
@@ -66,7 +67,7 @@ def is_allowed_on_cluster(
 class AuthorizationStage:
     """Refuses requests whose principal lacks a permission on the cluster that the route requires."""
 
-    __slots__ = ("_authorizer", "_next_stage", "_on_cluster", "_refuse")
+    __slots__ = ("_audit", "_authorizer", "_next_stage", "_on_cluster", "_refuse")
 
     def __init__(
         self,
@@ -74,7 +75,9 @@ class AuthorizationStage:
         authorizer: Authorizer,
         requirements: Mapping[int, Requirement | Unrestricted],
         refuse: Refuse,
+        audit: AuditTrail | None = None,
     ) -> None:
+        self._audit = audit
         self._next_stage = next_stage
         self._authorizer = authorizer
         self._on_cluster = {
@@ -93,6 +96,14 @@ class AuthorizationStage:
             is_allowed = is_allowed_on_cluster(self._authorizer, request.connection, requirement)
         except KafkaError as error:
             return self._refuse(request, error)
+        if self._audit is not None:
+            self._audit.decided(
+                request.connection,
+                request.header.api_key,
+                Requirement(requirement.cluster_clauses),
+                CLUSTER_RESOURCE_NAME,
+                is_allowed=is_allowed,
+            )
         if is_allowed:
             return self._next_stage(request)
         return self._refuse(request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))

@@ -23,7 +23,7 @@ class RequestPipelines:
         shared: Dispatch = dispatcher
         authorizer = dispatcher.authorizer
         if not isinstance(authorizer, AllowAll | None):
-            shared = AuthorizationStage(shared, authorizer, dispatcher.permissions, dispatcher.refuse)
+            shared = AuthorizationStage(shared, authorizer, dispatcher.permissions, dispatcher.refuse, dispatcher.audit)
         self._shared = shared
 
     def open(self, connection: ConnectionInfo) -> Dispatch:

@@ -6,6 +6,7 @@ A context carries no socket and nothing to write to: responses are return values
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.permission import Requirement
 from broker.net.request import ConnectionInfo, Request
@@ -17,7 +18,7 @@ class RequestContext:
 
     `connection` is the live record of the connection: ApiVersions writes the client's software name and version into
     it, quotas the mute time. `request` is the frame itself, needed only for the methods here. Without `authorizer`
-    everything is allowed.
+    everything is allowed; `audit` observes what the authorizer decides.
     """
 
     api_version: int
@@ -25,12 +26,34 @@ class RequestContext:
     connection: ConnectionInfo
     request: Request
     authorizer: Authorizer | None = None
+    audit: AuditTrail | None = None
 
     def allows(self, requirement: Requirement, resource_name: str) -> bool:
         """Whether the principal has what `requirement` says on the resource of that name (KIP-11)."""
         authorizer = self.authorizer
         if authorizer is None:
             return True
+        is_allowed = self._is_allowed(authorizer, requirement, resource_name)
+        if self.audit is not None:
+            api_key = self.request.header.api_key
+            self.audit.decided(self.connection, api_key, requirement, resource_name, is_allowed=is_allowed)
+        return is_allowed
+
+    def allows_some(self, requirement: Requirement) -> bool:
+        """Whether the principal has what `requirement` says on at least one resource (KIP-679)."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return True
+        client = self.connection
+        is_allowed = all(
+            any(authorizer.is_allowed_on_some(client.principal, client.peer_host, permission) for permission in clause)
+            for clause in requirement.clauses
+        )
+        if self.audit is not None:
+            self.audit.decided(client, self.request.header.api_key, requirement, None, is_allowed=is_allowed)
+        return is_allowed
+
+    def _is_allowed(self, authorizer: Authorizer, requirement: Requirement, resource_name: str) -> bool:
         principal, host = self.connection.principal, self.connection.peer_host
         for clause in requirement.clauses:  # Loops: two generators cost twice as much, for each topic of a request.
             for permission in clause:
@@ -39,17 +62,6 @@ class RequestContext:
             else:
                 return False
         return True
-
-    def allows_some(self, requirement: Requirement) -> bool:
-        """Whether the principal has what `requirement` says on at least one resource (KIP-679)."""
-        authorizer = self.authorizer
-        if authorizer is None:
-            return True
-        client = self.connection
-        return all(
-            any(authorizer.is_allowed_on_some(client.principal, client.peer_host, permission) for permission in clause)
-            for clause in requirement.clauses
-        )
 
     @property
     def received_ms(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.permission import Requirement, Unrestricted
 from broker.api.pipeline.quota import RequestQuota
@@ -46,7 +47,8 @@ class RequestObserver(Protocol):
 class Dispatcher:
     """Answers requests from a table of routes. Handlers that finish at once cost no task.
 
-    `quota` is None where no client quota applies, `authorizer` is None where everything is allowed.
+    `quota` is None where no client quota applies, `authorizer` is None where everything is allowed, `audit`
+    without an audit log.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class Dispatcher:
         observer: RequestObserver,
         quota: RequestQuota | None = None,
         authorizer: Authorizer | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         self._routes = {int(route.key): route for route in routes}
         self._clock = clock
         self._observer = observer
         self._quota = quota
         self._authorizer = authorizer
+        self.audit = audit
 
     @property
     def authorizer(self) -> Authorizer | None:
@@ -87,7 +91,9 @@ class Dispatcher:
         if is_measured:
             request.begin_step(self._clock.monotonic_ms())
         message, _end = decoder(route.request_class, version)(request.body, 0)  # Route.decode, without its call
-        context = RequestContext(version, header.client_id or "", request.connection, request, self._authorizer)
+        context = RequestContext(
+            version, header.client_id or "", request.connection, request, self._authorizer, self.audit
+        )
         try:
             response = route.handler(message, context)
         except KafkaError as error:

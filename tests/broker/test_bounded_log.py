@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.supervisor.bounded_log import BoundedLog
+from broker.bounded_log import BoundedLog
 
 
 @pytest.fixture

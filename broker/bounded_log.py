@@ -1,4 +1,4 @@
-"""A log file of bounded size, for the output of another process."""
+"""A log file of bounded size: the output of another process, or decisions for audits."""
 
 import contextlib
 import os
@@ -17,10 +17,13 @@ class BoundedLog:
     its supervisor.
     """
 
-    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept_files: int = KEPT_FILES) -> None:
+    def __init__(
+        self, path: Path, *, max_bytes: int = MAX_BYTES, kept_files: int = KEPT_FILES, mode: int = 0o666
+    ) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._kept_files = kept_files
+        self._mode = mode
         self._file: BinaryIO | None = None
         self._size = 0
         self._lost_bytes = 0
@@ -54,7 +57,8 @@ class BoundedLog:
 
     def _open(self) -> BinaryIO:
         if self._file is None:
-            self._file = self._path.open("ab", buffering=0)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._mode)
+            self._file = os.fdopen(descriptor, "ab", buffering=0)
             self._size = os.fstat(self._file.fileno()).st_size
         return self._file
 
