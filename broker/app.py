@@ -41,6 +41,7 @@ from broker.node.controller import build_controller_pipelines, build_registrar, 
 from broker.node.data import DataPart, build_data
 from broker.node.directories import NodeDirectories, open_directories
 from broker.node.listeners import open_ports
+from broker.node.logins import NodeLogins
 from broker.node.metadata import MetadataPart, build_metadata
 from broker.node.metrics import controller_node_families
 from broker.node.quorum import build_quorum
@@ -131,6 +132,7 @@ class Node:
             deadlines=Deadlines(loop),
             spawn=self._tasks.spawn,
             tls=NodeTls(config),
+            logins=NodeLogins(config),
         )
         self._authorizer = build_authorizer(config)
         self._audit = AuditPart(config, self._runtime.clock, loop)

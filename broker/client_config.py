@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.config.errors import ConfigError
-from broker.sasl.client.login_settings import JAAS_KEY, SASL_PROTOCOLS, TLS_PROTOCOLS, build_login
+from broker.sasl.client.login_settings import JAAS_KEY, MECHANISM_KEY, SASL_PROTOCOLS, TLS_PROTOCOLS, build_login
 from broker.sasl.client.sasl_login import SaslLogin
 from broker.tls.keys import TLS_KEYS
 
 SOFTWARE_NAME = "ottla-client"
 DEFAULT_PORT = 9092
-MECHANISM_KEY = "sasl.mechanism"
 DEFAULT_MECHANISM = "GSSAPI"
 SASL_KEYS = (MECHANISM_KEY, JAAS_KEY)
 SECURITY_PROTOCOLS = frozenset({"PLAINTEXT", "SSL"}) | SASL_PROTOCOLS

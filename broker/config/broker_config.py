@@ -279,6 +279,8 @@ class BrokerConfig:
     # Security
     authorizer_class_name = text()
     delegation_token_secret_key = optional_text()
+    sasl_mechanism_inter_broker_protocol = text()
+    sasl_mechanism_controller_protocol = text()
     delegation_token_max_lifetime_ms = integer()
     delegation_token_expiry_time_ms = integer()
     delegation_token_expiry_check_interval_ms = integer()

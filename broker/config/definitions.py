@@ -118,7 +118,7 @@ _CLUSTER_LISTENER_KEYS = frozenset({"max.connections", "max.connection.creation.
 
 def is_honoured_per_listener(name: str) -> bool:
     """Whether a listener may have a value of its own for an honoured broker key."""
-    return name.startswith("ssl.") or name in _CLUSTER_LISTENER_KEYS
+    return name.startswith("ssl.") or name == "sasl.jaas.config" or name in _CLUSTER_LISTENER_KEYS
 
 
 def broker_key(name: str) -> ConfigKey | None:

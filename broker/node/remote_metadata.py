@@ -80,7 +80,7 @@ def _build_topic_metadata(runtime: NodeRuntime, metadata: MetadataPart, data: Da
         settings,
         runtime.clock,
         runtime.loop,
-        runtime.tls.connect_for_remote_metadata(runtime.loop, listener),
+        runtime.connect_for_remote_metadata(listener),
         listener=listener,
     )
     creation = MetadataTopicCreation(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.net.peer import Connect
+from broker.node.logins import NodeLogins
 from broker.node.tls import NodeTls
 from broker.runtime.loop.runtime import Runtime
 
@@ -17,7 +18,13 @@ class NodeRuntime(Runtime):
     loop: asyncio.AbstractEventLoop
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     tls: NodeTls
+    logins: NodeLogins
 
     def connect_to(self, listener: str) -> Connect:
-        """Return the function that opens connections to a listener of other nodes."""
-        return self.tls.connect(self.loop, listener)
+        """Return the function that opens connections to a listener of other nodes. Raise ConfigError."""
+        return self.logins.connect(listener, self.tls.connect(self.loop, listener))
+
+    def connect_for_remote_metadata(self, listener: str) -> Connect:
+        """Return the function that opens connections of the remote metadata's clients. Raise ConfigError."""
+        connect = self.tls.connect_for_remote_metadata(self.loop, listener)
+        return self.logins.connect_for_remote_metadata(listener, connect)

@@ -20,7 +20,8 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import Connect, TcpConnect
 from broker.net.tls_connect import TlsConnect
-from broker.runtime.remote_metadata.settings import client_tls_settings, client_tls_spelling
+from broker.runtime.remote_metadata.settings import client_spelling, client_tls_settings
+from broker.sasl.client.login_settings import TLS_PROTOCOLS
 from broker.tls.keys import TLS_KEYS
 from broker.tls.principal_rules import DEFAULT_RULES, PrincipalRules, parse_principal_rules
 from broker.tls.settings import SettingsSource, TlsSettings, read_tls_settings
@@ -28,7 +29,6 @@ from broker.tls.settings import SettingsSource, TlsSettings, read_tls_settings
 if TYPE_CHECKING:
     from broker.tls.listener import ListenerTls, LoadedTls
 
-SSL: Final = "SSL"
 _REMOTE_METADATA: Final = "remote metadata"
 """Stands for a listener where the clients of remote metadata have TLS settings of their own."""
 
@@ -58,14 +58,14 @@ class NodeTls:
     """
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Load the contexts of all listeners with the protocol SSL. Blocks. Raise ConfigError."""
+        """Load the contexts of all listeners with the protocol SSL or SASL_SSL. Blocks. Raise ConfigError."""
         self._config = config
         self._listeners: dict[str, ListenerTls] = {}
         self._warned: set[str] = set()
         self._refused: dict[str, object] = {}  # by listener, what could not be loaded last
         self._configs_changed = asyncio.Event()
         for name in sorted(_listener_names(config)):
-            if config.listener_protocols.get(name) == SSL:
+            if config.listener_protocols.get(name) in TLS_PROTOCOLS:
                 self._load_at_start(name)
         if (
             client_tls_settings(_remote_metadata_settings(config))
@@ -219,7 +219,7 @@ def _remote_metadata_source(config: BrokerConfig) -> SettingsSource:
 
     def spelling(name: str) -> str:
         prefix = config.remote_log_metadata_manager_impl_prefix
-        return prefix + client_tls_spelling(given, name) if name in own else below.spelling(name)
+        return prefix + client_spelling(given, name) if name in own else below.spelling(name)
 
     return SettingsSource(find, spelling)
 

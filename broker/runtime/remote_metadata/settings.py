@@ -4,11 +4,12 @@ Kafka's keys have Kafka's defaults. Keys of Kafka's clients apply where they hav
 with `ottla.`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from broker.metadata.image.topic_names import REMOTE_LOG_METADATA_TOPIC
+from broker.sasl.client.login_settings import JAAS_KEY, MECHANISM_KEY
 from broker.tls.keys import TLS_KEYS
 
 _COMMON: Final = "remote.log.metadata.common.client."
@@ -32,6 +33,8 @@ _FIXED: Final = frozenset(
     }
 )
 """Settings of clients that Kafka overrides, too."""
+
+_SASL_KEYS: Final = (MECHANISM_KEY, JAAS_KEY)
 
 TOPIC: Final = REMOTE_LOG_METADATA_TOPIC
 
@@ -74,7 +77,7 @@ class RemoteMetadataSettings:
 def parse_remote_metadata_settings(given: Mapping[str, str], prefix: str = DEFAULT_PREFIX) -> RemoteMetadataSettings:
     """Parse values by key, without the prefix. Raises ValueError with one sentence that names the key."""
     reader = _Reader(given, prefix)
-    for name in TLS_KEYS:  # read by `client_tls_settings`
+    for name in (*TLS_KEYS, *_SASL_KEYS):  # read by `client_tls_settings` and `client_sasl_settings`
         reader.text(_client(name, _PRODUCER, _CONSUMER))
     number = reader.number
     settings = RemoteMetadataSettings(
@@ -111,13 +114,22 @@ def client_tls_settings(given: Mapping[str, str]) -> dict[str, str]:
 
     They take precedence over those of the listener that the broker connects to.
     """
+    return _client_texts(given, TLS_KEYS)
+
+
+def client_sasl_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the `sasl.*` settings of the clients like `client_tls_settings`; some are secrets."""
+    return _client_texts(given, _SASL_KEYS)
+
+
+def _client_texts(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     reader = _Reader(given, "")
-    found = {name: reader.text(_client(name, _PRODUCER, _CONSUMER)) for name in TLS_KEYS}
+    found = {name: reader.text(_client(name, _PRODUCER, _CONSUMER)) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def client_tls_spelling(given: Mapping[str, str], name: str) -> str:
-    """Return the key under which an `ssl.*` setting of the clients is given."""
+def client_spelling(given: Mapping[str, str], name: str) -> str:
+    """Return the key under which an `ssl.*` or `sasl.*` setting of the clients is given."""
     return next((key for key in _client(name, _PRODUCER, _CONSUMER) if key in given), name)
 
 

@@ -14,6 +14,7 @@ from broker.sasl.jaas import parse_jaas
 from broker.sasl.mechanism import ClientExchange
 
 JAAS_KEY: Final = "sasl.jaas.config"
+MECHANISM_KEY: Final = "sasl.mechanism"
 PLAIN: Final = "PLAIN"
 LOGIN_MODULES: Final = {PLAIN: "PlainLoginModule", **dict.fromkeys(SCRAM_DIGESTS, "ScramLoginModule")}
 """Kafka's login modules by mechanism."""

@@ -483,7 +483,7 @@ def test_settings_default_to_kafkas() -> None:
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
-        ("common.client.sasl.mechanism", "the connections of the listener"),
+        ("common.client.sasl.kerberos.service.name", "the connections of the listener"),
         ("common.client.bootstrap.servers", "the connections of the listener"),
         ("producer.acks", "the value is fixed"),
         ("producer.linger.ms", "without Kafka's clients"),
