@@ -29,12 +29,21 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.coordinators import ConsumeCommitted, OffsetCommits, Rebalance, ShareGroup, TransactionalProduce
 from tests.benchmarks.sides import Side
-from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Produce, SyncProduce, Workload
+from tests.benchmarks.workloads import (
+    Consume,
+    HalfLoad,
+    OneMessageRequests,
+    Produce,
+    SyncProduce,
+    Workload,
+    load_acls,
+)
 from tests.support.kafka.apache_kafka import REPOSITORY
 
 REPORT = REPOSITORY / "build" / "bench"
 RUNS = 5
 METADATA_TOPICS = 100_000
+ACLS = 10_000
 
 Maker = Callable[[Path], contextlib.AbstractContextManager[Side]]
 
@@ -124,6 +133,7 @@ def run(asked: int | None, only: str) -> list[Row]:
             )
     return (
         rows
+        + acl_rows(only, runs, makers)
         + coordinator_rows(only)
         + metadata_rows(only)
         + replication_rows(only, asked)
@@ -132,6 +142,26 @@ def run(asked: int | None, only: str) -> list[Row]:
         + spark_rows(only)
         + source_rows(only)
     )
+
+
+def acl_rows(only: str, runs: int, makers: Sequence[Maker]) -> list[Row]:
+    """Measure one-message requests with a standard authorizer: without ACLs, and with 10,000."""
+    counts = {OneMessageRequests(f", {count:,} ACLs"): count for count in (0, ACLS)}
+    rows: list[Row] = []
+    if not any(only in name for workload in counts for name in workload.figures):
+        return rows
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(make(Path(directory) / make.__name__, sides.AUTHORIZED))
+            for make in (sides.ottla, sides.kafka)
+            if make in makers
+        ]
+        for workload, count in counts.items():
+            for side in both:
+                if count:
+                    load_acls(side.bootstrap, count)
+            rows += rows_of(workload, both, runs)
+    return rows
 
 
 def coordinator_workloads() -> Sequence[Workload]:

@@ -15,13 +15,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from typing import cast
 
+from immutables import Map
+
+from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.permission import READ_TOPIC, WRITE_TOPIC
+from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
+from broker.authorizer.standard import StandardAuthorizer
 from broker.clock import SystemClock
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE
+from broker.metadata.image.security_image import AccessControlEntry, AclsImage
 from broker.metrics.requests import RequestMetrics
-from broker.net.request import ConnectionInfo, EncodedResponse, Request
+from broker.net.request import ConnectionInfo, Dispatch, EncodedResponse, Request
 from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
@@ -30,6 +38,7 @@ from protocol.ids import LeaderEpoch
 from protocol.messages import Message
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.primitives import Uuid
 from storage.files import OsFileSystem
 from tests.support.harnesses.data_plane import DataPlane, batch
 
@@ -37,6 +46,8 @@ PRODUCE_VERSION = 9  # the version of librdkafka
 FETCH_VERSION = 11
 RUNS = 7
 CALLS = 2_000
+ACLS = 10_000
+TOPIC = 2
 
 Call = Callable[[int], object]
 
@@ -53,8 +64,14 @@ class ProduceBenchmark:
         produce = ProduceHandler(node.partitions, node.runtime, node.verifier)
         self._produce = produce
         table = (route(ApiKey.PRODUCE, produce, WRITE_TOPIC), route(ApiKey.FETCH, self._fetch, READ_TOPIC))
-        self._dispatch = Dispatcher(table, clock, RequestMetrics(clock.monotonic_ms))
         self._connection = ConnectionInfo("bench", "PLAINTEXT", "127.0.0.1", 1)
+
+        def pipeline(authorizer: Authorizer | None) -> Dispatch:
+            dispatcher = Dispatcher(table, clock, RequestMetrics(clock.monotonic_ms), None, authorizer)
+            return RequestPipelines(dispatcher).open(self._connection)
+
+        self._dispatch = pipeline(None)
+        self._authorized = pipeline(authorizer_with(ACLS))
 
     @property
     def partition(self) -> Partition:
@@ -104,6 +121,19 @@ class ProduceBenchmark:
 
         return call
 
+    def produce_authorized(self, size: int) -> Call:
+        """Like `produce`, with the standard authorizer; 10,000 ACLs are loaded."""
+        data = [PartitionProduceData(0, bytes(batch(b"x" * size)))]
+        body = encode_bytes(
+            ProduceRequest(None, 1, 1000, [TopicProduceData("t", partition_data=data)]), PRODUCE_VERSION
+        )
+
+        def call(number: int) -> object:
+            header = RequestHeader(ApiKey.PRODUCE, PRODUCE_VERSION, number, "bench")
+            return self._authorized(Request(header, memoryview(bytearray(body)), self._connection, 0))
+
+        return call
+
     def fetch(self, size: int) -> Call:
         offset = self.partition.append(batch(b"x" * size), 1).first_offset
         request = FetchRequest(topics=[FetchTopic("t", partitions=[_at(offset, size + 200)])], max_bytes=1_000_000)
@@ -140,6 +170,21 @@ class ProduceBenchmark:
         return cast(EncodedResponse, self._dispatch(Request(header, body, self._connection, 0)))
 
 
+def authorizer_with(count: int) -> StandardAuthorizer:
+    """Return an authorizer with `count` ACLs, of which one allows the measured topic."""
+    entries = [
+        AccessControlEntry(
+            TOPIC, f"team-{number % 1000}.topic-{number}", 4 if number % 5 == 0 else 3, "User:a", "*", 3, 3
+        )
+        for number in range(count - 1)
+    ]
+    entries.append(AccessControlEntry(TOPIC, "t", 3, "User:*", "*", 2, 3))
+    image = AclsImage(Map({Uuid(number.to_bytes(16, "big")): entry for number, entry in enumerate(entries)}))
+    authorizer = StandardAuthorizer(frozenset())
+    authorizer.on_metadata(MetadataDelta(EMPTY_IMAGE), EMPTY_IMAGE._replace(acls=image))
+    return authorizer
+
+
 def _at(offset: int, max_bytes: int = 1_000_000, *, index: int = 0) -> FetchPartition:
     return FetchPartition(index, -1, offset, partition_max_bytes=max_bytes)
 
@@ -149,6 +194,7 @@ def rows(bench: ProduceBenchmark) -> Iterator[tuple[str, Call]]:
     yield "append to the partition, 100 B", bench.partition_append(100)
     yield "produce handler, 100 B", bench.handler(100)
     yield "produce, 100 B, acks=1", bench.produce(100)
+    yield "produce, 100 B, acks=1, 10,000 ACLs", bench.produce_authorized(100)
     yield "produce, 100 B, acks=all", bench.produce(100, ACKS_ALL)
     yield "produce, 10 KB, acks=1", bench.produce(10_000)
     yield "produce, 1 MB, acks=1", bench.produce(1_000_000)

@@ -3,12 +3,14 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
+from broker.authorizer.standard import STANDARD_AUTHORIZER
 from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
 from tests.support.processes.ottla_node import OttlaNode
 
@@ -20,6 +22,9 @@ SETTINGS = {
     "log.retention.check.interval.ms": "3600000",
     "log.segment.delete.delay.ms": "0",
 }
+NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
+AUTHORIZED = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+"""Settings under which the anonymous client and the node itself are judged by ACLs, once resources have some."""
 
 
 @dataclass
@@ -49,17 +54,17 @@ class Side:
 
 
 @contextlib.contextmanager
-def ottla(directory: Path) -> Iterator[Side]:
-    """Run Ottla, one node."""
-    with OttlaNode(directory, SETTINGS) as node:
+def ottla(directory: Path, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Side]:
+    """Run Ottla, one node, with `more` settings."""
+    with OttlaNode(directory, {**SETTINGS, **more}) as node:
         yield Side("ottla", node.bootstrap, psutil.Process(node.pid))
 
 
 @contextlib.contextmanager
-def kafka(directory: Path) -> Iterator[Side]:
-    """Run Apache Kafka, one node with a heap of 1 GB (its scripts' default)."""
+def kafka(directory: Path, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Side]:
+    """Run Apache Kafka, one node with a heap of 1 GB (its scripts' default), with `more` settings."""
     before = {child.pid for child in psutil.Process().children()}
-    with apache_kafka(directory, SETTINGS) as bootstrap:
+    with apache_kafka(directory, {**SETTINGS, **more}) as bootstrap:
         (started,) = [child for child in psutil.Process().children() if child.pid not in before]
         yield Side("kafka", bootstrap, started)
 

@@ -16,10 +16,14 @@ from typing import ClassVar, Protocol
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.client import Client, ClientConfig
+from protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from tests.benchmarks.sides import Side
 from tests.benchmarks.wire import Wire, check_produced, fetch_frame, fetched_bytes, produce_frame
 
 HIGHER, LOWER = "higher", "lower"
+TOPIC = 2
+ACLS_PER_REQUEST = 1000
 
 
 class Workload(Protocol):
@@ -45,6 +49,22 @@ def new_topic(side: Side, name: str) -> Iterator[str]:
     create_topic(side, unique)
     yield unique
     delete_topic(side, unique)
+
+
+def load_acls(bootstrap: str, count: int) -> None:
+    """Add `count` ACLs of other principals, a fifth of them prefixed, and one that allows the measured topics."""
+    creations = [
+        AclCreation(
+            TOPIC, f"team-{number % 1000}.topic-{number}", 4 if number % 5 == 0 else 3, f"User:u{number}", "*", 3, 3
+        )
+        for number in range(count - 1)
+    ]
+    creations.append(AclCreation(TOPIC, "single", 4, "User:*", "*", 2, 3))
+    with Client(ClientConfig.parse(bootstrap, {})) as client:
+        for start in range(0, count, ACLS_PER_REQUEST):
+            request = CreateAclsRequest(creations[start : start + ACLS_PER_REQUEST])
+            results = client.call(request, CreateAclsResponse).results
+            assert not any(result.error_code for result in results), results
 
 
 def delete_topic(side: Side, name: str) -> None:
@@ -187,11 +207,12 @@ class OneMessageRequests:
 
     COUNT = 30_000
 
-    def __init__(self) -> None:
-        self.figures = {
-            "one-message produce requests": ("1/s", HIGHER),
-            "one-message produce request, broker CPU": ("us", LOWER),
-        }
+    def __init__(self, condition: str = "") -> None:
+        self._rate, self._cost = (
+            f"one-message produce requests{condition}",
+            f"one-message produce request, broker CPU{condition}",
+        )
+        self.figures = {self._rate: ("1/s", HIGHER), self._cost: ("us", LOWER)}
 
     def run(self, side: Side) -> dict[str, float]:
         """Run once."""
@@ -209,10 +230,7 @@ class OneMessageRequests:
             producer.produce(topic, value)
         assert producer.flush(300) == 0
         took, used = time.monotonic() - started, side.cpu_s() - cpu
-        return {
-            "one-message produce requests": self.COUNT / took,
-            "one-message produce request, broker CPU": used * 1e6 / self.COUNT,
-        }
+        return {self._rate: self.COUNT / took, self._cost: used * 1e6 / self.COUNT}
 
 
 class SyncProduce:
