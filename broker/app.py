@@ -25,7 +25,6 @@ from broker.clock import SystemClock
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.http.routes import node_routes
-from broker.http.server import HttpServer
 from broker.logs import EventLog
 from broker.metrics.exposition import Exposition
 from broker.metrics.loop_lag import LoopLag
@@ -40,6 +39,7 @@ from broker.node.connection_quotas import ConnectionQuotas
 from broker.node.controller import build_controller_pipelines, build_registrar, build_watch
 from broker.node.data import DataPart, build_data
 from broker.node.directories import NodeDirectories, open_directories
+from broker.node.http import build_http
 from broker.node.listeners import open_ports
 from broker.node.logins import NodeLogins
 from broker.node.metadata import MetadataPart, build_metadata
@@ -318,15 +318,14 @@ class Node:
         return self._controller_pipelines.open(connection)
 
     async def _start_http(self) -> None:
-        listener = self._config.http_listener
-        if listener is None:
-            return
         routes = node_routes(not_ready_because=self._not_ready_because, render_metrics=self._render_metrics)
-        http = HttpServer(routes, listener.host, listener.port)
+        http = await asyncio.to_thread(build_http, self._config, routes)
+        if http is None:
+            return
         http.open()
         await http.start()
         self._undo.callback(http.close)
-        _log.info("HTTP is served", url=f"http://{http.address[0]}:{http.address[1]}")
+        _log.info("HTTP is served", url=http.url)
 
     def _announce(self, *servers: Server) -> None:
         """Log that the node is in service, for operators and for programs that wait for the line."""

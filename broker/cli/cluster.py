@@ -201,11 +201,12 @@ def _load(settings: Sequence[Sequence[str]]) -> list[BrokerConfig]:
 
 def _member(directory: Path, config: BrokerConfig, command: tuple[str, ...]) -> LocalNode:
     listener, http = config.advertised_listeners[0], config.http_listener
+    scheme = "https" if config.value("ottla.http.ssl.keystore.location") else "http"
     return LocalNode(
         id=config.node_id,
         directory=directory,
         address=f"{listener.host or HOST}:{listener.port}",
-        http_url=None if http is None or not http.port else f"http://{http.host or HOST}:{http.port}",
+        http_url=None if http is None or not http.port else f"{scheme}://{http.host or HOST}:{http.port}",
         command=command,
     )
 

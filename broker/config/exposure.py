@@ -25,10 +25,10 @@ def exposure_warnings(config: BrokerConfig) -> list[str]:
             "bind loopback addresses, or use SASL or client certificates (docs/security.md)."
         )
     http = config.http_listener
-    if http is not None and not is_loopback(http.host):
+    if http is not None and not is_loopback(http.host) and not config.value("ottla.http.credentials.location"):
         found.append(
             f"ottla.http.listener ({http.host or '*'}:{http.port}) shows metrics to the whole network without "
-            "authentication; bind a loopback address."
+            "authentication; bind a loopback address, or set ottla.http.credentials.location."
         )
     return found
 

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 
 import h11
 
+from broker.http.guard import CHALLENGE, HttpGuard
 from broker.http.messages import HttpRequest, HttpResponse, Routes
 from broker.logs import EventLog
 
@@ -37,11 +38,19 @@ class HttpTimers(Protocol):
 class HttpConnection(asyncio.Protocol):
     """The protocol of an accepted connection. Calls `on_closed` once, when the transport is closed."""
 
-    def __init__(self, transport: asyncio.Transport, routes: Routes, timers: HttpTimers, on_closed: OnClosed) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        routes: Routes,
+        timers: HttpTimers,
+        on_closed: OnClosed,
+        guard: HttpGuard | None = None,
+    ) -> None:
         self._transport = transport
         self._routes = routes
         self._timers = timers
         self._on_closed = on_closed
+        self._guard = guard
         self._http = h11.Connection(h11.SERVER, HEAD_MAX_BYTES)
         self._request: h11.Request | None = None
         self._body_bytes = 0
@@ -111,6 +120,8 @@ class HttpConnection(asyncio.Protocol):
         if request.method not in _METHODS:
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
         path, _, query = request.target.decode("ascii").partition("?")
+        if self._guard is not None and not self._guard.admits(path, _authorization(request)):
+            return _plain(HTTPStatus.UNAUTHORIZED)
         handler = self._routes.get(path)
         if handler is None:
             return _plain(HTTPStatus.NOT_FOUND)
@@ -141,6 +152,8 @@ class HttpConnection(asyncio.Protocol):
         ]
         if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append(("Allow", "GET, HEAD"))
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            headers.append(("WWW-Authenticate", CHALLENGE))
         head = h11.Response(status_code=response.status, headers=headers, reason=HTTPStatus(response.status).phrase)
         body = [] if is_head else [h11.Data(data=response.body)]
         parts = [self._http.send(event) or b"" for event in (head, *body, h11.EndOfMessage())]
@@ -161,6 +174,12 @@ class HttpConnection(asyncio.Protocol):
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._send(_plain(HTTPStatus(status)))
         self._transport.close()
+
+
+def _authorization(request: h11.Request) -> bytes | None:
+    """Return the Authorization header; None unless there is exactly one."""
+    found = [value for name, value in request.headers if name == b"authorization"]
+    return found[0] if len(found) == 1 else None
 
 
 def _plain(status: HTTPStatus) -> HttpResponse:

@@ -15,6 +15,8 @@ _TIMEOUT_S = 2.0
 _DEFAULT = "127.0.0.1:9644"
 _VARIABLE = "KAFKA_OTTLA_HTTP_LISTENER"
 _MOUNTED = "/mnt/shared/config/server.properties"
+_TLS_VARIABLE = "KAFKA_OTTLA_HTTP_SSL_KEYSTORE_LOCATION"
+_TLS_SETTING = re.compile(r"^[ \t]*ottla\.http\.ssl\.keystore\.location[ \t]*[=: \t][ \t]*\S", re.MULTILINE)
 _SETTING = re.compile(r"^[ \t]*ottla\.http\.listener[ \t]*[=: \t][ \t]*(\S+)", re.MULTILINE)
 _ALL_ADDRESSES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -31,11 +33,35 @@ def listener_of(environ: Mapping[str, str], mounted: str = _MOUNTED) -> str:
     return str(found[-1]) if found else _DEFAULT
 
 
-def answer(listener: str, path: str) -> tuple[bool, str]:
-    """Return whether the node at the listener is healthy, and the text of its response."""
+def has_tls(environ: Mapping[str, str], mounted: str = _MOUNTED) -> bool:
+    """Whether this container's node serves HTTP over TLS."""
+    if _TLS_VARIABLE in environ:
+        return bool(environ[_TLS_VARIABLE])
+    try:
+        with open(mounted, encoding="utf-8", errors="replace") as file:
+            return _TLS_SETTING.search(file.read()) is not None
+    except OSError:
+        return False
+
+
+def answer(listener: str, path: str, *, tls: bool = False) -> tuple[bool, str]:
+    """Return whether the node at the listener is healthy, and the text of its response.
+
+    With `tls`, any certificate will do: the node is on this machine, and its certificate may name other hosts.
+    """
     host, _, port = listener.rpartition(":")
     bare = host.strip("[]")
-    connection = http.client.HTTPConnection(_ALL_ADDRESSES.get(bare, bare), int(port), timeout=_TIMEOUT_S)
+    address = _ALL_ADDRESSES.get(bare, bare)
+    if tls:
+        import ssl  # local import: most probes need none
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            address, int(port), timeout=_TIMEOUT_S, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(address, int(port), timeout=_TIMEOUT_S)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -47,6 +73,8 @@ def answer(listener: str, path: str) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    is_well, words = answer(listener_of(os.environ), sys.argv[1] if len(sys.argv) > 1 else READY)
+    is_well, words = answer(
+        listener_of(os.environ), sys.argv[1] if len(sys.argv) > 1 else READY, tls=has_tls(os.environ)
+    )
     sys.stdout.write(f"{words}\n")
     sys.exit(not is_well)

@@ -4,7 +4,9 @@ small and bounded. It shares the event loop with the Kafka listeners on purpose,
 
 import asyncio
 import socket
+import ssl
 
+from broker.http.guard import HttpGuard
 from broker.http.messages import Routes
 from broker.net.listening import ListenAddress, host_and_port, listen
 from broker.net.pending_protocol import PendingProtocol
@@ -16,8 +18,19 @@ LISTENER_NAME = "HTTP"
 class HttpServer:
     """Serves `routes`: `open` takes the port, `start` serves, `close` ends."""
 
-    def __init__(self, routes: Routes, host: str, port: int) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        guard: HttpGuard | None = None,
+    ) -> None:
+        """`tls` is None for plain HTTP, `guard` is None where everybody may ask."""
         self._routes = routes
+        self._tls = tls
+        self._guard = guard
         self._listener = ListenAddress(LISTENER_NAME, host, port)
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
@@ -29,6 +42,12 @@ class HttpServer:
         assert self._socket is not None
         return host_and_port(self._socket.getsockname())
 
+    @property
+    def url(self) -> str:
+        """The address as a URL. Only valid after `open`."""
+        host, port = self.address
+        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
+
     def open(self) -> None:
         """Take the port. Raise `broker.net.listening.ListenError`."""
         self._socket = listen(self._listener, backlog=CONNECTIONS_MAX)
@@ -37,7 +56,9 @@ class HttpServer:
         """Serve on the running event loop."""
         assert self._socket is not None
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: PendingProtocol(self._connect), sock=self._socket)
+        self._server = await loop.create_server(
+            lambda: PendingProtocol(self._connect), sock=self._socket, ssl=self._tls
+        )
 
     def close(self) -> None:
         """Close the port, and every connection once its written data is sent."""
@@ -51,7 +72,9 @@ class HttpServer:
     def _connect(self, transport: asyncio.Transport) -> asyncio.BaseProtocol:
         from broker.http.connection import HttpConnection
 
-        connection = HttpConnection(transport, self._routes, asyncio.get_running_loop(), self._transports.discard)
+        connection = HttpConnection(
+            transport, self._routes, asyncio.get_running_loop(), self._transports.discard, self._guard
+        )
         self._transports.add(transport)
         if len(self._transports) > CONNECTIONS_MAX:
             transport.abort()

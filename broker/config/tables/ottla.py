@@ -8,11 +8,19 @@ BOOLEAN = ConfigType.BOOLEAN
 DOUBLE = ConfigType.DOUBLE
 INT = ConfigType.INT
 LONG = ConfigType.LONG
+PASSWORD = ConfigType.PASSWORD
 STRING = ConfigType.STRING
 
 # Two lines per key; a formatter would make eight.
 # fmt: off
 OTTLA_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey("ottla.http.credentials.location", STRING, "",
+        "File with credentials of HTTP clients, one per line: NAME:PASSWORD, or a bearer token without colon; empty "
+        "lets in everybody. Health checks need none."),
+    ConfigKey("ottla.http.ssl.keystore.location", STRING, "",
+        "PEM file with private key and certificate chain of the HTTP listener; empty for HTTP without TLS."),
+    ConfigKey("ottla.http.ssl.key.password", PASSWORD, None,
+        "Password of that private key."),
     ConfigKey("ottla.http.listener", STRING, "127.0.0.1:9644",
         "Address, host:port, of health checks, metrics and the console; empty for none, port 0 for a free one."),
     ConfigKey("ottla.audit.log", STRING, "",
