@@ -136,6 +136,27 @@ def test_requests_are_answered_and_counted(run: Run) -> None:
     run(scenario())
 
 
+def test_listeners_that_start_later_let_clients_wait(run: Run) -> None:
+    async def scenario() -> None:
+        late = ListenAddress("LATE", "127.0.0.1", 0, "PLAINTEXT")
+        server = Server(_fresh_broker, NetLimits(), [PLAINTEXT, late], clock=ManualClock())
+        server.open()
+        server.start({"PLAINTEXT"})
+        waiting = await asyncio.open_connection(*server.addresses["LATE"])
+        served = await asyncio.open_connection(*server.addresses["PLAINTEXT"])
+        for _reader, writer in (waiting, served):
+            writer.write(frame(1))
+        assert await served[0].readexactly(4)
+        assert server.stats["LATE"].accepted == 0
+        server.start()
+        assert await waiting[0].readexactly(4)
+        for _reader, writer in (waiting, served):
+            writer.close()
+        await server.drain(5.0)
+
+    run(scenario())
+
+
 def test_large_requests_and_responses_arrive_whole(run: Run) -> None:
     async def scenario() -> None:
         body = bytes(range(256)) * (3 * MB // 256)
