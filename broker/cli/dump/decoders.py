@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import NamedTuple, TypeAlias
 
 from broker.cli.dump.message_json import Json, message_json
+from broker.cli.shared.redaction import redact
 from protocol.compiler import decode
 from protocol.errors import DecodeError
 from protocol.messages import Message
@@ -147,7 +148,8 @@ def _framed(classes: Mapping[int, type[Message]], name: Callable[[type[Message]]
         except DecodeError as error:
             return DecodedRecord(key, f"Error at {record.offset}, skipping. {error}")
         return DecodedRecord(
-            key, {"type": name(type(message)), "version": version, "data": message_json(message, version)}
+            key,
+            {"type": name(type(message)), "version": version, "data": redact(message, message_json(message, version))},
         )
 
     return decode_record

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from struct import Struct
 from typing import Final, TypeAlias
 
+from broker.cli.shared.redaction import REDACTED, shown_config
 from broker.metadata.image.cluster_image import (
     BrokerRegistration,
     ClusterImage,
@@ -197,7 +198,8 @@ def configs_node(configs: ConfigsImage) -> DirectoryNode:
         resource = named.get(name)
         if resource is None:
             return None
-        return fixed({key: text(value) for key, value in configs.resources[resource].items()})
+        settings = configs.resources[resource]
+        return fixed({key: text(shown_config(resource.type, key, value)) for key, value in settings.items()})
 
     return DirectoryNode(named.keys, child)
 
@@ -256,8 +258,8 @@ def scram_node(scram: ScramImage) -> DirectoryNode:
 
 def credential_text(credential: ScramCredential) -> str:
     return (
-        f"ScramCredentialData(salt={credential.salt.hex()}, storedKey={credential.stored_key.hex()}, "
-        f"serverKey={credential.server_key.hex()}, iterations={credential.iterations})"
+        f"ScramCredentialData(salt={REDACTED}, storedKey={REDACTED}, serverKey={REDACTED}, "
+        f"iterations={credential.iterations})"
     )
 
 
