@@ -5,7 +5,8 @@ The receiving broker checks its own configuration; the controller checks and sto
 
 from collections import Counter
 
-from broker.api.serving.config_changes import BrokerConfigCheck, check_resource, refusal
+from broker.api.pipeline.permission import AclOperation
+from broker.api.serving.config_changes import BrokerConfigCheck, check_permission, check_resource, refusal
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.metadata_source import MetadataSource
@@ -60,7 +61,14 @@ class StoreConfigsHandler:
 
     async def __call__(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
         passed, outcomes = _split(request)
-        configs = {_resource(asked): _values(asked) for asked in passed}
+        configs: dict[ConfigResource, dict[str, str | None]] = {}
+        for asked in passed:
+            resource = _resource(asked)
+            try:
+                check_permission(AclOperation.ALTER_CONFIGS, resource, context)
+                configs[resource] = _values(asked)
+            except KafkaError as error:
+                outcomes.append(refusal(resource, error))
         if configs:
             outcomes += await self._controller.submit(
                 lambda controller, _now: controller.replace_configs(configs, validate_only=request.validate_only)

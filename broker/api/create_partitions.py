@@ -4,6 +4,7 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
+from broker.api.pipeline.permission import ALTER_TOPIC
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.mutation_quota import mutation_quota, throttle
@@ -27,7 +28,8 @@ class CreatePartitionsHandler:
 
     async def __call__(self, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
         counts = Counter(topic.name for topic in request.topics)
-        accepted = [topic for topic in request.topics if counts[topic.name] == 1]
+        refused = {name for name in counts if counts[name] == 1 and not context.allows(ALTER_TOPIC, name)}
+        accepted = [topic for topic in request.topics if counts[topic.name] == 1 and topic.name not in refused]
         asked = CreatePartitionsRequest(accepted, request.timeout_ms, request.validate_only)
         response = await self._controller.submit(partial(_create, asked, context))
         response.results += [
@@ -36,6 +38,9 @@ class CreatePartitionsHandler:
             )
             for name, count in counts.items()
             if count > 1
+        ]
+        response.results += [
+            CreatePartitionsTopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in refused
         ]
         throttle(context, response.throttle_time_ms)
         return response

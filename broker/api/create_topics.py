@@ -7,6 +7,12 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
+from broker.api.pipeline.permission import (
+    CLUSTER_RESOURCE_NAME,
+    CREATE_CLUSTER,
+    CREATE_TOPIC,
+    DESCRIBE_CONFIGS_OF_TOPIC,
+)
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.mutation_quota import mutation_quota, throttle
@@ -26,7 +32,7 @@ class CreateTopicsHandler:
         self._controller = controller
 
     async def __call__(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-        refused = _refused(request)
+        refused = _refused(request, context)
         accepted = [topic for topic in request.topics if topic.name not in refused]
         asked = CreateTopicsRequest(accepted, request.timeout_ms, request.validate_only)
         try:
@@ -49,10 +55,14 @@ def _create(
         response.throttle_time_ms = quota.throttle_ms
         return response
 
-    return map_response(controller.create_topics(asked, quota=quota), throttled)
+    return map_response(
+        controller.create_topics(asked, may_describe=partial(context.allows, DESCRIBE_CONFIGS_OF_TOPIC), quota=quota),
+        throttled,
+    )
 
 
-def _refused(request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:
+def _refused(request: CreateTopicsRequest, context: RequestContext) -> dict[str, CreatableTopicResult]:
+    may_create_all = context.allows(CREATE_CLUSTER, CLUSTER_RESOURCE_NAME)
     counts = Counter(topic.name for topic in request.topics)
     refused: dict[str, CreatableTopicResult] = {}
     for name, count in counts.items():
@@ -64,6 +74,8 @@ def _refused(request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:
             refused[name] = _refusal(
                 name, ErrorCode.INVALID_REQUEST, f"topic '{name}' is named {count} times in the request"
             )
+        elif not may_create_all and not context.allows(CREATE_TOPIC, name):
+            refused[name] = _refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     return refused
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
+from broker.api.pipeline.permission import DELETE_TOPIC
 from broker.api.serving.context import RequestContext
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC, is_internal
 from broker.runtime.loop.runtime import Runtime
@@ -43,7 +44,12 @@ class DeleteRecordsHandler:
         waiting: list[_Trimming] = []
         response = DeleteRecordsResponse(
             topics=[
-                DeleteRecordsTopicResult(topic.name, [self._delete(topic.name, p, waiting) for p in topic.partitions])
+                DeleteRecordsTopicResult(
+                    topic.name,
+                    [self._delete(topic.name, p, waiting) for p in topic.partitions]
+                    if context.allows(DELETE_TOPIC, topic.name)
+                    else [_unauthorized(p) for p in topic.partitions],
+                )
                 for topic in request.topics
             ]
         )
@@ -73,6 +79,10 @@ class DeleteRecordsHandler:
         else:
             waiting.append(_Trimming(partition, target, entry))
         return entry
+
+
+def _unauthorized(asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(asked.partition_index, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class _Trimming:

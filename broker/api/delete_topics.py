@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from broker.api.pipeline.permission import CLUSTER_RESOURCE_NAME, DELETE_CLUSTER, DELETE_TOPIC, DESCRIBE_TOPIC
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.mutation_quota import mutation_quota, throttle
@@ -52,7 +53,11 @@ def _delete(
     quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA_FROM, now_ms=now_ms)
     refused: list[DeletableTopicResult] = []
     ids: list[Uuid] = []
+    may_delete_all = context.allows(DELETE_CLUSTER, CLUSTER_RESOURCE_NAME)
     for state in _well_formed(asked, refused):
+        if not may_delete_all and (unauthorized := _unauthorized(state, controller.image.topics, context)) is not None:
+            refused.append(unauthorized)
+            continue
         topic_id = _resolve(state, controller.image.topics, refused)
         if topic_id is not None:
             ids.append(topic_id)
@@ -81,6 +86,23 @@ def _well_formed(asked: Iterable[DeleteTopicState], refused: list[DeletableTopic
             continue
         refused.append(_refusal(name, topic_id, ErrorCode.INVALID_REQUEST, fault))
     return accepted
+
+
+def _unauthorized(state: DeleteTopicState, topics: TopicsImage, context: RequestContext) -> DeletableTopicResult | None:
+    """Return the error of a topic that the principal may not delete.
+
+    Without permission to describe a topic, its name stays hidden, and whether a topic of that name exists.
+    """
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if state.name is not None:
+        exists = topics.by_name(state.name) is not None or state.name == CLUSTER_METADATA_TOPIC
+        may = context.allows(DESCRIBE_TOPIC, state.name) and (not exists or context.allows(DELETE_TOPIC, state.name))
+        return None if may else _refusal(state.name, ZERO_UUID, code, code.message)
+    topic = topics.by_id(state.topic_id)
+    if topic is None or context.allows(DELETE_TOPIC, topic.name):
+        return None
+    shown = topic.name if context.allows(DESCRIBE_TOPIC, topic.name) else None
+    return _refusal(shown, topic.id, code, code.message)
 
 
 def _resolve(state: DeleteTopicState, topics: TopicsImage, refused: list[DeletableTopicResult]) -> Uuid | None:

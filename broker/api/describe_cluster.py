@@ -6,7 +6,7 @@ KIP-1073).
 
 from typing import Final
 
-from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from broker.api.serving.authorized_operations import NOT_REQUESTED, cluster_operations
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource, visible_controller
 from protocol.errors import ErrorCode
@@ -35,7 +35,7 @@ class DescribeClusterHandler:
             return DescribeClusterResponse(error_code=code, error_message=message)
         registered, listener = self._metadata.image.brokers, context.listener
         shown = registered.all() if request.include_fenced_brokers else registered.alive()
-        operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+        operations = cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         return DescribeClusterResponse(
             endpoint_type=BROKERS,
             cluster_id=self._cluster_id,

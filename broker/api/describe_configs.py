@@ -7,6 +7,8 @@ Every broker describes all other resources from its image.
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from broker.api.pipeline.permission import AclOperation
+from broker.api.serving.config_changes import check_permission
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import MetadataSource
 from broker.config.broker_config import BrokerConfig
@@ -20,7 +22,7 @@ from broker.config.describe import (
     describe_metadata_topic,
     describe_topic,
 )
-from broker.metadata.image.config_image import CLUSTER_DEFAULT, ResourceType
+from broker.metadata.image.config_image import CLUSTER_DEFAULT, ConfigResource, ResourceType
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, invalid_name_reason
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
@@ -66,12 +68,18 @@ class DescribeConfigsHandler:
         for resource in request.resources:
             if resource.resource_type not in _KNOWN_TYPES:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} does not exist")
-        return DescribeConfigsResponse(results=[self._result(resource, request) for resource in request.resources])
+        return DescribeConfigsResponse(
+            results=[self._result(resource, request, context) for resource in request.resources]
+        )
 
-    def _result(self, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
+    def _result(
+        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+    ) -> DescribeConfigsResult:
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
-            entries = self._entries(ResourceType(resource.resource_type), resource.resource_name)
+            kind = ResourceType(resource.resource_type)
+            check_permission(AclOperation.DESCRIBE_CONFIGS, ConfigResource(kind, resource.resource_name), context)
+            entries = self._entries(kind, resource.resource_name)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             return result

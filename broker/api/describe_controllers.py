@@ -4,7 +4,7 @@ From version 1 on, a request must ask for controllers; otherwise it has reached 
 """
 
 from broker.api.describe_cluster import BROKERS, CONTROLLERS
-from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from broker.api.serving.authorized_operations import NOT_REQUESTED, cluster_operations
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from protocol.errors import ErrorCode
@@ -33,7 +33,7 @@ class DescribeControllersHandler:
         listener = context.listener
         controllers = self._metadata.image.brokers.controllers
         leader = self._controller.controller_id
-        operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+        operations = cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         return DescribeClusterResponse(
             endpoint_type=CONTROLLERS,
             cluster_id=self._cluster_id,

@@ -3,6 +3,7 @@
 Any replica answers from its own log, the leader or a follower.
 """
 
+from broker.api.pipeline.permission import READ_TOPIC
 from broker.api.serving.context import RequestContext
 from broker.metadata.image.topic_names import invalid_name_reason
 from broker.runtime.partitions.partition import Partition
@@ -26,14 +27,20 @@ class DescribeProducersHandler:
     def __call__(self, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
         return DescribeProducersResponse(
             topics=[
-                TopicResponse(topic.name, [self._answer(topic.name, index) for index in topic.partition_indexes])
+                TopicResponse(topic.name, self._answers(topic.name, topic.partition_indexes, context))
                 for topic in request.topics
             ]
         )
 
-    def _answer(self, topic: str, index: int) -> PartitionResponse:
+    def _answers(self, topic: str, indexes: list[int], context: RequestContext) -> list[PartitionResponse]:
         if (fault := invalid_name_reason(topic)) is not None:
-            return PartitionResponse(index, ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+            return [PartitionResponse(index, ErrorCode.INVALID_TOPIC_EXCEPTION, fault) for index in indexes]
+        if not context.allows(READ_TOPIC, topic):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return [PartitionResponse(index, code, code.message) for index in indexes]
+        return [self._answer(topic, index) for index in indexes]
+
+    def _answer(self, topic: str, index: int) -> PartitionResponse:
         try:
             partition = self._partitions.hosted(topic, index)
         except KafkaError as error:

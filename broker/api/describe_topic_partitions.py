@@ -3,7 +3,8 @@
 A page is limited by partitions, not topics; the cursor names the first partition of the next page.
 """
 
-from broker.api.serving.authorized_operations import TOPIC_OPERATIONS
+from broker.api.pipeline.permission import DESCRIBE_TOPIC
+from broker.api.serving.authorized_operations import topic_operations
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import MetadataSource, leader_endpoint, offline_replicas
 from broker.metadata.image.metadata_image import MetadataImage
@@ -44,8 +45,15 @@ class DescribeTopicPartitionsHandler:
         names = sorted(asked) if asked else image.topics.names()
         remaining = max(1, min(self._partition_limit, request.response_partition_limit))
         response = DescribeTopicPartitionsResponse()
+        refused: list[DescribeTopicPartitionsResponseTopic] = []
         for name in names:
             if cursor is not None and name < cursor.topic_name:
+                continue
+            if not context.allows(DESCRIBE_TOPIC, name):
+                if asked:
+                    refused.append(
+                        DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+                    )
                 continue
             start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
             if remaining == 0:
@@ -55,15 +63,16 @@ class DescribeTopicPartitionsHandler:
             if topic is None and self._metadata_topic is not None and self._metadata_topic.matches(name):
                 topic = self._metadata_topic.topic(image)
             if topic is None:
-                response.topics.append(_missing(name))
+                response.topics.append(_missing(name, context))
                 continue
             indexes = [index for index in sorted(topic.partitions) if index >= start]
             page = indexes[:remaining]
-            response.topics.append(_described(topic, page, image, context.listener))
+            response.topics.append(_described(topic, page, image, context))
             remaining -= len(page)
             if len(page) < len(indexes):
                 response.next_cursor = DescribeTopicPartitionsResponseCursor(name, indexes[len(page)])
                 break
+        response.topics += refused
         return response
 
 
@@ -79,23 +88,26 @@ def _check_cursor(cursor: DescribeTopicPartitionsRequestCursor | None, asked: se
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition {cursor.partition_index} is negative")
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(name: str, context: RequestContext) -> DescribeTopicPartitionsResponseTopic:
     invalid = invalid_name_reason(name) is not None
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return DescribeTopicPartitionsResponseTopic(
-        error_code=code, name=name, is_internal=is_internal(name), topic_authorized_operations=TOPIC_OPERATIONS
+        error_code=code,
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=topic_operations(context, name),
     )
 
 
 def _described(
-    topic: TopicImage, indexes: list[int], image: MetadataImage, listener: str
+    topic: TopicImage, indexes: list[int], image: MetadataImage, context: RequestContext
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=is_internal(topic.name),
-        partitions=[_partition(index, topic.partitions[index], image, listener) for index in indexes],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        partitions=[_partition(index, topic.partitions[index], image, context.listener) for index in indexes],
+        topic_authorized_operations=topic_operations(context, topic.name),
     )
 
 

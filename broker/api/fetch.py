@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
+from broker.api.pipeline.permission import CLUSTER_ACTION, CLUSTER_RESOURCE_NAME, READ_TOPIC
 from broker.api.pipeline.quota import FetchQuota, mute, report_throttle
 from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
@@ -88,6 +89,11 @@ class FetchHandler:
             quota_bytes = self._quota.max_fetch_bytes(context.request)
             if quota_bytes is not None and quota_bytes < options.max_bytes:
                 options = options._replace(max_bytes=int(quota_bytes))
+        if context.authorizer is not None:
+            if not reader.is_follower:
+                options = options._replace(may_read=partial(context.allows, READ_TOPIC))
+            elif not context.allows(CLUSTER_ACTION, CLUSTER_RESOURCE_NAME):
+                options = options._replace(may_read=_denies)
         rounds = self._fetches.read(opened, options)
         if rounds.is_over and not rounds.cold:
             return self._answer(context, rounds)
@@ -118,6 +124,10 @@ class FetchHandler:
         mute(context.connection, throttle_ms)
         report_throttle(response, throttle_ms)
         return response
+
+
+def _denies(_topic: str) -> bool:
+    return False
 
 
 class _Entries:

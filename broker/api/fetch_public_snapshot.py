@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final, cast
 
+from broker.api.pipeline.permission import READ_TOPIC
 from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
 from broker.api.serving.metadata_source import MetadataSource
@@ -55,6 +56,10 @@ class FetchPublicSnapshotHandler:
             asked = metadata_snapshot_partition(request)
         except WrongPartition as wrong:
             return cast(FetchSnapshotResponse, wrong.response)
+        if not context.allows(READ_TOPIC, CLUSTER_METADATA_TOPIC):
+            refusal = self._refusal(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            topics = [FetchSnapshotResponseTopicSnapshot(CLUSTER_METADATA_TOPIC, [refusal])]
+            return answer_other_partitions(request, FetchSnapshotResponse(topics=topics))
         try:
             partition = self._partition(asked)
         except KafkaError as error:

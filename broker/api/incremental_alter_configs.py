@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from broker.api.serving.config_changes import BrokerConfigCheck, check_resource, refusal
+from broker.api.pipeline.permission import AclOperation
+from broker.api.serving.config_changes import BrokerConfigCheck, check_permission, check_resource, refusal
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.metadata_source import MetadataSource
@@ -54,6 +55,7 @@ class IncrementalAlterConfigsHandler:
             resource, operations = _resource(asked), _operations(asked)
             try:
                 if resource.type == ResourceType.BROKER_LOGGER:
+                    check_permission(AclOperation.ALTER_CONFIGS, resource, context)
                     self._own.check_name(resource.name)
                     self._loggers.alter(operations, validate_only=request.validate_only)
                     outcomes.append(AlterOutcome(resource, ErrorCode.NONE, None))
@@ -103,10 +105,16 @@ class StoreConfigChangesHandler:
         changes: dict[ConfigResource, list[ConfigOperation]] = {}
         for asked in wanted:
             resource, operations = _resource(asked), _operations(asked)
-            if resource.type == ResourceType.BROKER_LOGGER:
-                outcomes.append(self._alter_loggers(resource, operations, validate_only=request.validate_only))
-            else:
-                changes[resource] = operations
+            try:
+                if resource.type == ResourceType.BROKER_LOGGER:
+                    check_permission(AclOperation.CLUSTER_ACTION, resource, context)
+                    self._alter_loggers(resource, operations, validate_only=request.validate_only)
+                    outcomes.append(AlterOutcome(resource, ErrorCode.NONE, None))
+                else:
+                    check_permission(AclOperation.ALTER_CONFIGS, resource, context)
+                    changes[resource] = operations
+            except KafkaError as error:
+                outcomes.append(refusal(resource, error))
         if changes:
             outcomes += await self._controller.submit(
                 lambda controller, _now: controller.alter_configs(changes, validate_only=request.validate_only)
@@ -115,14 +123,11 @@ class StoreConfigChangesHandler:
 
     def _alter_loggers(
         self, resource: ConfigResource, operations: list[ConfigOperation], *, validate_only: bool
-    ) -> AlterOutcome:
-        try:
-            if resource.name != str(self._node_id):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is node {self._node_id}, not '{resource.name}'")
-            self._loggers.alter(operations, validate_only=validate_only)
-        except KafkaError as error:
-            return refusal(resource, error)
-        return AlterOutcome(resource, ErrorCode.NONE, None)
+    ) -> None:
+        """Raises KafkaError."""
+        if resource.name != str(self._node_id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is node {self._node_id}, not '{resource.name}'")
+        self._loggers.alter(operations, validate_only=validate_only)
 
 
 def _split(request: IncrementalAlterConfigsRequest) -> tuple[list[AlterConfigsResource], list[AlterOutcome]]:

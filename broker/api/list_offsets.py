@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 
+from broker.api.pipeline.permission import DESCRIBE_TOPIC
 from broker.api.serving.context import RequestContext
 from broker.runtime.partitions import offset_lookup
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
@@ -74,7 +75,9 @@ class ListOffsetsHandler:
                         if (topic.name, p.partition_index) in repeated
                         else self._answer(topic, p, request, context, waiting)
                         for p in {p.partition_index: p for p in topic.partitions}.values()
-                    ],
+                    ]
+                    if context.allows(DESCRIBE_TOPIC, topic.name)
+                    else [_refused(p, ErrorCode.TOPIC_AUTHORIZATION_FAILED, context) for p in topic.partitions],
                 )
                 for topic in request.topics
             ]

@@ -8,7 +8,8 @@ broker of another cluster returns.
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from broker.api.pipeline.permission import CLUSTER_RESOURCE_NAME, CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
+from broker.api.serving.authorized_operations import NOT_REQUESTED, cluster_operations, topic_operations
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import (
     ControllerSource,
@@ -69,7 +70,7 @@ class MetadataHandler:
 
     def __call__(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
         version, listener, image = context.api_version, context.listener, self._metadata.image
-        cluster_operations = request.include_cluster_authorized_operations and version in _CLUSTER_OPERATIONS_VERSIONS
+        tells_operations = request.include_cluster_authorized_operations and version in _CLUSTER_OPERATIONS_VERSIONS
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(broker.id, *broker.endpoints[listener][:2], rack=broker.rack)
@@ -77,41 +78,45 @@ class MetadataHandler:
             ],
             cluster_id=self._cluster_id,
             controller_id=visible_controller(image.brokers, listener, self._controller.controller_id),
-            topics=self._topics(request, image, _View(image, listener, version)),
-            cluster_authorized_operations=CLUSTER_OPERATIONS if cluster_operations else NOT_REQUESTED,
+            topics=self._topics(request, image, _View(image, request, context)),
+            cluster_authorized_operations=cluster_operations(context) if tells_operations else NOT_REQUESTED,
         )
 
     def _topics(self, request: MetadataRequest, image: MetadataImage, view: "_View") -> list[MetadataResponseTopic]:
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
         if request.topics is None or (view.version < _NULL_MEANS_ALL and not request.topics):
-            return [view.topic(topic, operations) for topic in sorted(image.topics, key=lambda topic: topic.name)]
+            topics = sorted(image.topics, key=lambda topic: topic.name)
+            return [view.topic(topic) for topic in topics if view.context.allows(DESCRIBE_TOPIC, topic.name)]
         _check_identification(request.topics, view.version)
         ids = [topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID]
         if ids:
-            return [self._by_id(topic_id, image, view, operations) for topic_id in dict.fromkeys(ids)]
+            return [self._by_id(topic_id, image, view) for topic_id in dict.fromkeys(ids)]
         names = dict.fromkeys(topic.name or "" for topic in request.topics)
         may_create = request.allow_auto_topic_creation and self._creator is not None
-        return [self._by_name(name, image, view, operations, may_create) for name in names]
+        return [self._by_name(name, image, view, may_create) for name in names]
 
-    def _by_id(self, topic_id: Uuid, image: MetadataImage, view: "_View", operations: int) -> MetadataResponseTopic:
+    def _by_id(self, topic_id: Uuid, image: MetadataImage, view: "_View") -> MetadataResponseTopic:
+        """Return the entry of a topic; without permission it has the id and no name, since ids are no secrets."""
         topic = image.topics.by_id(topic_id) or self._metadata_log(None, topic_id, image)
         if topic is None:
-            return MetadataResponseTopic(
-                ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, topic_authorized_operations=operations
-            )
-        return view.topic(topic, operations)
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        if not view.context.allows(DESCRIBE_TOPIC, topic.name):
+            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
+        return view.topic(topic)
 
-    def _by_name(
-        self, name: str, image: MetadataImage, view: "_View", operations: int, may_create: bool
-    ) -> MetadataResponseTopic:
+    def _by_name(self, name: str, image: MetadataImage, view: "_View", may_create: bool) -> MetadataResponseTopic:
+        """Return the entry of a topic; without permission to describe it, whether it exists stays hidden."""
+        if not view.context.allows(DESCRIBE_TOPIC, name):
+            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
         topic = image.topics.by_name(name) or self._metadata_log(name, ZERO_UUID, image)
         if topic is not None:
-            return view.topic(topic, operations)
+            return view.topic(topic)
+        if may_create and not _allows_creation(view.context, name):
+            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, is_internal=is_internal(name))
         if invalid_name_reason(name) is not None:
-            return _missing(ErrorCode.INVALID_TOPIC_EXCEPTION, name, operations)
+            return view.missing(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
         if may_create and self._creator is not None:
             self._creator.request_topic(name)  # the client retries until the topic exists
-        return _missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, operations)
+        return view.missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 
     def _metadata_log(self, name: str | None, topic_id: Uuid, image: MetadataImage) -> TopicImage | None:
         if self._metadata_topic is None or not self._metadata_topic.matches(name, topic_id):
@@ -120,20 +125,31 @@ class MetadataHandler:
 
 
 class _View:
-    """Topics of one image as clients of one listener and version see them."""
+    """Topics of one image as a client of one listener and version sees them."""
 
-    def __init__(self, image: MetadataImage, listener: str, version: int) -> None:
+    def __init__(self, image: MetadataImage, request: MetadataRequest, context: RequestContext) -> None:
         self._brokers = image.brokers
-        self._listener = listener
-        self.version = version
+        self._listener = context.listener
+        self._tells_operations = request.include_topic_authorized_operations
+        self.version = context.api_version
+        self.context = context
 
-    def topic(self, topic: TopicImage, operations: int) -> MetadataResponseTopic:
+    def missing(self, code: ErrorCode, name: str) -> MetadataResponseTopic:
+        """Return the entry of a missing topic, with authorized operations, as in Kafka."""
+        return MetadataResponseTopic(
+            code, name=name, is_internal=is_internal(name), topic_authorized_operations=self._operations(name)
+        )
+
+    def _operations(self, name: str) -> int:
+        return topic_operations(self.context, name) if self._tells_operations else NOT_REQUESTED
+
+    def topic(self, topic: TopicImage) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.id,
             is_internal=is_internal(topic.name),
             partitions=[self._partition(index, partition) for index, partition in topic.in_order()],
-            topic_authorized_operations=operations,
+            topic_authorized_operations=self._operations(topic.name),
         )
 
     def _partition(self, index: int, partition: PartitionRegistration) -> MetadataResponsePartition:
@@ -166,9 +182,8 @@ class _View:
         return [each for each in replicas if leader_endpoint(self._brokers, each, self._listener) is not None]
 
 
-def _missing(code: ErrorCode, name: str, operations: int) -> MetadataResponseTopic:
-    """Return the entry of a missing topic, with authorized operations, as in Kafka."""
-    return MetadataResponseTopic(code, name=name, is_internal=is_internal(name), topic_authorized_operations=operations)
+def _allows_creation(context: RequestContext, name: str) -> bool:
+    return context.allows(CREATE_CLUSTER, CLUSTER_RESOURCE_NAME) or context.allows(CREATE_TOPIC, name)
 
 
 def _check_identification(topics: Iterable[MetadataRequestTopic], version: int) -> None:

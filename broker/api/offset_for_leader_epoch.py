@@ -4,12 +4,13 @@ Followers and consumers use it to find where their log diverges after an electio
 the sender's current leader epoch; 3+ names the replica that asks, which changes nothing here.
 """
 
+from broker.api.pipeline.permission import CLUSTER_ACTION, CLUSTER_RESOURCE_NAME, DESCRIBE_TOPIC
 from broker.api.serving.context import RequestContext
 from broker.replication.epochs import EpochEnd
 from broker.runtime.partitions import partition_reads
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.registry import Partitions
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -28,9 +29,15 @@ class OffsetForLeaderEpochHandler:
         self._metadata_topic = metadata_topic
 
     def __call__(self, request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+        is_broker = context.allows(CLUSTER_ACTION, CLUSTER_RESOURCE_NAME)
         return OffsetForLeaderEpochResponse(
             topics=[
-                OffsetForLeaderTopicResult(topic.topic, [self._answer(topic.topic, p) for p in topic.partitions])
+                OffsetForLeaderTopicResult(
+                    topic.topic,
+                    [self._answer(topic.topic, p) for p in topic.partitions]
+                    if is_broker or context.allows(DESCRIBE_TOPIC, topic.topic)
+                    else [EpochEndOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED, p.partition) for p in topic.partitions],
+                )
                 for topic in request.topics
             ]
         )

@@ -16,6 +16,7 @@ task, no future.
 
 from collections.abc import Awaitable
 
+from broker.api.pipeline.permission import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from broker.api.serving.acknowledgements import Acknowledgements, AppendedBatch
 from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
@@ -42,7 +43,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.primitives import METADATA_TOPIC_ID, Buffer
+from protocol.primitives import METADATA_TOPIC_ID, Buffer, Uuid
 
 TOPIC_IDS_FROM = 13
 CURRENT_LEADER_FROM = 10
@@ -50,6 +51,7 @@ CURRENT_LEADER_FROM = 10
 # Kafka's admin client may write to internal topics, and no other client.
 ADMIN_CLIENT_ID = "__admin_client"
 
+_NO_TOPICS: frozenset[str | Uuid] = frozenset()
 _NO_LEADER = LeaderIdAndEpoch()  # shared by all responses that name no leader; never changed
 
 
@@ -71,7 +73,7 @@ class ProduceHandler:
         Raises CloseConnection if any partition of a produce with acks=0 fails, because there is no response.
         """
         produce = _Produce(request, context, self._partitions)
-        if request.transactional_id is not None:
+        if request.transactional_id is not None and produce.is_accepted:
             produce.begin_transaction(request.transactional_id, self._runtime.clock)
             transaction = produce.transaction
             if transaction is not None and transaction.question is not None:
@@ -106,6 +108,7 @@ class _Produce:
 
     __slots__ = (
         "_acks",
+        "_denied",
         "_partitions",
         "_refusal",
         "_version",
@@ -127,14 +130,24 @@ class _Produce:
         self.has_failed = False
         self.waiting: list[AppendedBatch[PartitionProduceResponse]] = []
         self.transaction: ProducedTransaction | None = None
+        self._denied = _NO_TOPICS if context.authorizer is None else self._denied_topics()
         self._refusal = self._request_error()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the request is not refused as a whole."""
+        return not self._refusal
 
     def append_all(self) -> None:
         """Append all batches. Batches that disks or replicas have yet to confirm are in `waiting`."""
         refusal = self._refusal
         for topic in self.request.topic_data:
             hosted = self._hosted(topic)
-            entries = [self._append_or_fail(topic, hosted, data, refusal) for data in topic.partition_data]
+            if self._denied and self._key(topic) in self._denied and not refusal:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else:
+                error = refusal
+            entries = [self._append_or_fail(topic, hosted, data, error) for data in topic.partition_data]
             if entries:
                 self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
 
@@ -143,6 +156,7 @@ class _Produce:
         batches = (
             transactional_batch(hosted.partitions.get(data.index) if hosted else None, data.records)
             for topic in self.request.topic_data
+            if self._key(topic) not in self._denied
             for hosted in (self._hosted(topic),)
             for data in topic.partition_data
         )
@@ -171,13 +185,34 @@ class _Produce:
         self.has_failed = True
 
     def _request_error(self) -> ErrorCode:
-        """Return the error of the whole request: transactional batches of a producer without transactional id."""
-        if self.request.transactional_id is None:
+        """Return the error of the whole request: transactional batches without the right to the transactional id."""
+        transactional_id = self.request.transactional_id
+        if transactional_id is None or not self.context.allows(WRITE_TRANSACTIONAL_ID, transactional_id):
             for topic in self.request.topic_data:
                 for data in topic.partition_data:
                     if is_transactional(data.records):
                         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return ErrorCode.NONE
+
+    def _denied_topics(self) -> frozenset[str | Uuid]:
+        """Return the keys of the topics that the principal may not write to; an unknown id has its own error."""
+        return frozenset(
+            self._key(topic)
+            for topic in self.request.topic_data
+            for name in (self._name(topic),)
+            if name is not None and not self.context.allows(WRITE_TOPIC, name)
+        )
+
+    def _key(self, topic: TopicProduceData) -> str | Uuid:
+        return topic.topic_id if self._version >= TOPIC_IDS_FROM else topic.name
+
+    def _name(self, topic: TopicProduceData) -> str | None:
+        if self._version < TOPIC_IDS_FROM:
+            return topic.name
+        if topic.topic_id == METADATA_TOPIC_ID:
+            return CLUSTER_METADATA_TOPIC
+        image = self._partitions.image.topics.by_id(topic.topic_id)
+        return None if image is None else image.name
 
     def _append_or_fail(
         self, topic: TopicProduceData, hosted: HostedTopic | None, data: PartitionProduceData, refusal: ErrorCode

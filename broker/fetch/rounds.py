@@ -9,7 +9,7 @@ A consumer that names its rack may be redirected to a nearer replica (KIP-392). 
 get no records of listed partitions while the leader replication quota is exceeded (KIP-73).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.clock import Clock
@@ -24,6 +24,7 @@ from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams, read, redirect
 from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode
+from protocol.primitives import Uuid
 from storage.local_log import LogSlice
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class FetchOptions(NamedTuple):
     """The parameters of a fetch request that apply to all its partitions.
 
     `listener` is the name of the listener that received the request. `uses_topic_ids` is true for Fetch 13 and later.
+    `may_read` tells by topic name whether the reader is authorized; without it, it is.
     """
 
     reader: FetchParams
@@ -42,6 +44,7 @@ class FetchOptions(NamedTuple):
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
+    may_read: Callable[[str], bool] | None = None
 
 
 class FetchTerms(NamedTuple):
@@ -62,6 +65,7 @@ class FetchRounds:
     """One fetch request: the results so far, and whether they are enough to answer."""
 
     __slots__ = (
+        "_denied",
         "_is_urgent",
         "_max_bytes",
         "_min_bytes",
@@ -90,6 +94,10 @@ class FetchRounds:
         self._size_bytes = 0
         self._is_urgent = False
         self.remote: RemoteFetch | None = None
+        may_read = options.may_read
+        self._denied = (
+            None if may_read is None else _DeniedTopics(source, may_read, is_follower=options.reader.is_follower)
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -169,6 +177,8 @@ class FetchRounds:
             self.opened.targets.recall(target)
 
     def _read(self, target: FetchTarget, room: int, *, first: bool) -> LogReadResult:
+        if self._denied is not None and self._denied.includes(target):
+            return LogReadResult(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
         partition = self._source.find(target)
         traffic = self._source.partitions.traffic.elsewhere if partition is None else partition.traffic
         traffic.total_fetch_requests += first
@@ -257,3 +267,25 @@ class FetchRounds:
         if image is None and self.options.uses_topic_ids:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return self._source.partitions.absence_error(image, target.index)
+
+
+class _DeniedTopics:
+    """The topics that the reader of one request may not read; each is decided once."""
+
+    __slots__ = ("_decided", "_is_follower", "_may_read", "_source")
+
+    def __init__(self, source: FetchSource, may_read: Callable[[str], bool], *, is_follower: bool) -> None:
+        self._source = source
+        self._is_follower = is_follower
+        self._may_read = may_read
+        self._decided: dict[tuple[str, Uuid], bool] = {}
+
+    def includes(self, target: FetchTarget) -> bool:
+        """Whether the reader may not read the topic; to a consumer, an unknown id has its own error."""
+        key = (target.topic, target.topic_id)
+        denied = self._decided.get(key)
+        if denied is None:
+            image = None if target.topic else self._source.topic_image(target)
+            name = target.topic or (None if image is None else image.name)
+            denied = self._decided[key] = (name is not None or self._is_follower) and not self._may_read(name or "")
+        return denied

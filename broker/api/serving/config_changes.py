@@ -7,6 +7,14 @@ itself checks the values (Kafka's ConfigAdminManager).
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from broker.api.pipeline.permission import (
+    CLUSTER_RESOURCE_NAME,
+    AclOperation,
+    AclResourceType,
+    Permission,
+    Requirement,
+)
+from broker.api.serving.context import RequestContext
 from broker.config.broker_config import BrokerConfig
 from broker.config.cross_checks import check_local_retention
 from broker.config.dynamic import check_thread_counts, validate_dynamic_change
@@ -31,6 +39,17 @@ def check_resource(resource: ConfigResource, keys: list[str], *, occurrences: in
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.type} does not exist")
     if len(set(keys)) != len(keys):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a config key is named more than once")
+
+
+def check_permission(operation: AclOperation, resource: ConfigResource, context: RequestContext) -> None:
+    """Raise KafkaError if the principal lacks `operation`: topics and groups have their own, the rest the cluster's."""
+    kind, name, code = AclResourceType.CLUSTER, CLUSTER_RESOURCE_NAME, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if resource.type == ResourceType.TOPIC:
+        kind, name, code = AclResourceType.TOPIC, resource.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif resource.type == ResourceType.GROUP:
+        kind, name, code = AclResourceType.GROUP, resource.name, ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if not context.allows(Requirement(((Permission(operation, kind),),)), name):
+        raise KafkaError(code, code.message)
 
 
 class TlsCheck(Protocol):

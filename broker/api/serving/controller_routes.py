@@ -117,7 +117,11 @@ def forwarded_routes(services: ForwardedServices) -> tuple[Route, ...]:
         ),
         forwarded(ApiKey.CREATE_PARTITIONS, CreatePartitionsHandler(controller), needs.ALTER_TOPIC),
         forwarded(ApiKey.ALTER_CONFIGS, StoreConfigsHandler(controller), needs.ALTER_CONFIGS_OF_ANY),
-        forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, store_config_changes, needs.ALTER_CONFIGS_OF_ANY),
+        forwarded(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            store_config_changes,
+            needs.ALTER_CONFIGS_OF_ANY | needs.CLUSTER_ACTION,  # a controller's loggers, as in Kafka
+        ),
         forwarded(
             ApiKey.CREATE_DELEGATION_TOKEN, CreateDelegationTokenHandler(controller), needs.CREATE_TOKENS_OF_USER
         ),

@@ -80,7 +80,7 @@ class InternalTopicCreation:
         # The quota of creations counts this one, but does not hold up the member's heartbeats.
         connection = replace(context.connection)
         own = Request(header, memoryview(b""), connection, context.received_ms)
-        own_context = RequestContext(version, context.client_id, connection, own)
+        own_context = RequestContext(version, context.client_id, connection, own, context.authorizer)
         return await self._forwarder.forward(
             request, header, connection, CreateTopicsResponse, lambda: self._here(request, own_context)
         )

@@ -1,0 +1,1 @@
+"""Tests of the permissions that handlers check item by item."""
