@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.clock import SystemClock
 from broker.config.broker_config import BrokerConfig
-from broker.config.errors import ConfigError
 from broker.http.routes import node_routes
 from broker.logs import EventLog
 from broker.metrics.exposition import Exposition
@@ -32,7 +31,6 @@ from broker.metrics.requests import RequestMetrics
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
 from broker.node.audit import AuditPart
-from broker.node.authorization import build_authorizer, early_listeners, follow_metadata
 from broker.node.broker import BrokerPart, build_client_metrics, build_client_quotas, build_lifecycle, load_data
 from broker.node.client_pipelines import build_client_pipelines
 from broker.node.connection_quotas import ConnectionQuotas
@@ -41,11 +39,13 @@ from broker.node.data import DataPart, build_data
 from broker.node.directories import NodeDirectories, open_directories
 from broker.node.http import build_http
 from broker.node.listeners import open_ports
-from broker.node.logins import NodeLogins
 from broker.node.metadata import MetadataPart, build_metadata
 from broker.node.metrics import controller_node_families
 from broker.node.quorum import build_quorum
 from broker.node.runtime import NodeRuntime
+from broker.node.security.authorization import build_authorizer, early_listeners, follow_metadata
+from broker.node.security.logins import NodeLogins
+from broker.node.security.sasl import NodeSasl
 from broker.node.tasks import NodeTasks, StopRequested
 from broker.node.tls import NodeTls
 from broker.runtime.controller.loggers import ProcessLoggers
@@ -75,7 +75,6 @@ _log = EventLog("ottla")
 async def run(config: BrokerConfig) -> None:
     """Run a node until SIGINT or SIGTERM. Raise the node's failure (StorageError, ListenError, ConfigError, …)."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _check_served(config)
     async with asyncio.TaskGroup() as tasks, _stop_signal() as stop:
         node = Node(config, tasks, stop)
         try:
@@ -85,18 +84,6 @@ async def run(config: BrokerConfig) -> None:
             _log.info("Stopping before the start was complete", node=config.node_id)
         finally:
             await node.stop()
-
-
-def _check_served(config: BrokerConfig) -> None:
-    """Refuse a configuration that needs features of a later version. Raise ConfigError."""
-    for listener in (*config.client_listeners, *config.controller_listeners):
-        if listener.protocol not in ("PLAINTEXT", "SSL"):
-            name = "listener.security.protocol.map"
-            raise ConfigError(
-                name,
-                f"{name} gives listener {listener.name} the protocol {listener.protocol}, but this version serves "
-                "PLAINTEXT and SSL only.",
-            )
 
 
 @contextlib.asynccontextmanager
@@ -123,6 +110,7 @@ class Node:
         self._config = config
         self._tasks = NodeTasks(tasks, stop_requested, loop)
         self._started_at = time.monotonic()
+        self._sasl = NodeSasl(config)
         self._io = IoThread(loop)
         self._runtime = NodeRuntime(
             clock=SystemClock(),
@@ -241,6 +229,7 @@ class Node:
             build_watch(self._config, metadata, self._tasks.spawn),
             self._authorizer,
             self._audit.trail,
+            self._sasl,
         )
         early = early_listeners(self._config, self._authorizer)
         server.start(early)
@@ -269,7 +258,7 @@ class Node:
         await broker.settle_duplicates()
         broker.take_up_roles()
         self._client_pipelines = build_client_pipelines(
-            broker, self._loggers, self._requests, self._authorizer, self._audit.trail
+            broker, self._loggers, self._requests, self._authorizer, self._audit.trail, self._sasl
         )
         metadata.driver.add_publisher(ConnectionQuotas(server, metadata.config.get, self._tasks.spawn))
         if metadata.topic is not None:

@@ -6,7 +6,6 @@ keys. A new typed setting is one more row of BrokerConfig; see ``setting``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from posixpath import abspath
 from types import MappingProxyType
 from typing import cast
@@ -14,6 +13,7 @@ from typing import cast
 from broker.config.definitions import BROKER_KEYS, broker_key
 from broker.config.errors import ConfigError
 from broker.config.key import ConfigKey
+from broker.config.layers import Layers
 from broker.config.listeners import ConfiguredListener, ListenerSettings, plan_listeners
 from broker.config.quorum_addresses import (
     ConfiguredVoter,
@@ -35,22 +35,6 @@ from broker.config.setting import (
 from broker.config.values import Value
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Layers:
-    """The given settings, as text by key and source, strongest source first. Defaults are in the tables."""
-
-    broker: Mapping[str, str]
-    cluster: Mapping[str, str]
-    static: Mapping[str, str]
-
-    def find(self, name: str) -> str | None:
-        for layer in (self.broker, self.cluster, self.static):
-            found = layer.get(name)
-            if found is not None:
-                return found
-        return None
 
 
 class BrokerConfig:
@@ -278,6 +262,10 @@ class BrokerConfig:
 
     # Security
     authorizer_class_name = text()
+    connection_failed_authentication_delay_ms = integer()
+    connections_max_reauth_ms = integer()
+    sasl_enabled_mechanisms = items()
+    sasl_server_max_receive_size = integer()
     delegation_token_secret_key = optional_text()
     sasl_mechanism_inter_broker_protocol = text()
     sasl_mechanism_controller_protocol = text()

@@ -113,12 +113,13 @@ _MECHANISM_KEYS = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
+_SASL_LISTENER_KEYS = frozenset({"sasl.enabled.mechanisms", "sasl.jaas.config", "connections.max.reauth.ms"})
 _CLUSTER_LISTENER_KEYS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
 
 
 def is_honoured_per_listener(name: str) -> bool:
     """Whether a listener may have a value of its own for an honoured broker key."""
-    return name.startswith("ssl.") or name == "sasl.jaas.config" or name in _CLUSTER_LISTENER_KEYS
+    return name.startswith("ssl.") or name in _CLUSTER_LISTENER_KEYS | _SASL_LISTENER_KEYS
 
 
 def broker_key(name: str) -> ConfigKey | None:

@@ -18,13 +18,19 @@ _PER_LISTENER: tuple[tuple[str, str, Kind, Callable[[ListenerStats], int]], ...]
     ("outgoing_byte_total", "Bytes sent", "counter", lambda stats: stats.bytes_out),
     (
         "successful_authentication_total",
-        "TLS hand-shakes completed",
+        "Authentications by TLS or SASL",
         "counter",
         lambda stats: stats.authenticated,
     ),
     (
+        "successful_reauthentication_total",
+        "Re-authentications by SASL",
+        "counter",
+        lambda stats: stats.reauthenticated,
+    ),
+    (
         "failed_authentication_total",
-        "TLS hand-shakes that failed or gave no principal",
+        "Authentications by TLS or SASL that failed",
         "counter",
         lambda stats: stats.failed_authentications,
     ),

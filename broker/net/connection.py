@@ -39,12 +39,22 @@ from broker.net.backlog import RequestBacklog
 from broker.net.idle import IdleOrder
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import FrameReceiver, ReceiveArena
-from broker.net.request import ANONYMOUS, CloseConnection, ConnectionInfo, EncodedResponse, OpenPipeline, Request
+from broker.net.request import (
+    ANONYMOUS,
+    RAW_TOKEN_VERSION,
+    CloseConnection,
+    ConnectionInfo,
+    EncodedResponse,
+    LoginRefused,
+    OpenPipeline,
+    Request,
+)
 from broker.net.response_order import ResponseOrder, ResponseSlot
 from broker.net.response_writer import ResponseWriter
 from broker.net.stats import ListenerStats
+from protocol.api_keys import ApiKey
 from protocol.errors import DecodeError
-from protocol.headers import decode_request_header
+from protocol.headers import RequestHeader, decode_request_header
 
 __all__ = ["AcceptedConnection", "CloseConnection", "ConnectionInfo", "Request", "ServerResources"]
 
@@ -56,6 +66,7 @@ WRITE_HIGH_BYTES = 64 * 1024  # with more unsent, the connection begins no reque
 
 log = EventLog("broker.net")
 
+_RAW_TOKEN = RequestHeader(ApiKey.SASL_AUTHENTICATE, RAW_TOKEN_VERSION, 0, None)
 PEER_CLOSED = CloseConnection("closed by the peer")
 CANCELLED = CloseConnection("sent a request whose handler was cancelled")
 
@@ -95,6 +106,7 @@ class ServerResources:
     idle: IdleOrder["AcceptedConnection"]
     warnings: RateLimitedLog
     frame_bytes_max: int
+    unauthenticated_frame_bytes_max: int
 
 
 class AcceptedConnection(asyncio.BufferedProtocol):
@@ -140,6 +152,9 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self._dispatch = shared.open_pipeline(info)
         self._on_closed = on_closed
         self._receiver = FrameReceiver(shared.arena, shared.frame_bytes_max, self._may_claim)
+        if not info.is_authenticated:
+            self._receiver.limit(shared.unauthenticated_frame_bytes_max, "sasl.server.max.receive.size")
+            info.when_authenticated(self._on_authenticated)
         self._parked: deque[Request | CloseConnection] = deque()
         self._parked_bytes = 0
         self._responses = ResponseOrder()
@@ -262,7 +277,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self.stats.requests += len(frames)
         for frame in frames:
             try:
-                header, start = decode_request_header(frame)
+                header, start = (_RAW_TOKEN, 0) if self.info.takes_raw_tokens else decode_request_header(frame)
             except DecodeError as error:
                 self._park_close(CloseConnection(str(error)))
                 return
@@ -367,7 +382,14 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         else:
             self._holds &= ~Hold.RESPONSES
 
-    # Muting and closing.
+    # Authentication, muting and closing.
+
+    def _on_authenticated(self, is_first: bool) -> None:
+        if is_first:
+            self._receiver.limit(self._shared.frame_bytes_max, "socket.request.max.bytes")
+            self.stats.authenticated += 1
+        else:
+            self.stats.reauthenticated += 1
 
     def _mute_if_asked(self) -> None:
         """Begin the mute that a quota set, even if the response of the request cannot leave yet."""
@@ -397,6 +419,10 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             )
         else:
             log.error("request handler failed; the connection is closed", error, peer=peer)
+        if isinstance(error, LoginRefused):
+            self.stats.failed_authentications += 1
+            if error.last_response is not None and not self._responses:
+                self._writer.add(error.last_response)
         self.finish()
 
     def _log_late_failure(self, future: "asyncio.Future[EncodedResponse]") -> None:

@@ -27,6 +27,7 @@ class NetLimits:
     """
 
     socket_request_max_bytes: int = 104_857_600
+    sasl_server_max_receive_size: int = 524_288
     queued_max_requests: int = 500
     queued_max_request_bytes: int = -1
     max_connections: int = UNLIMITED

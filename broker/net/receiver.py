@@ -54,6 +54,7 @@ class FrameReceiver:
         "_may_claim",
         "_rest",
         "_size",
+        "_size_key",
         "_size_max",
         "failure",
         "starved",
@@ -62,6 +63,7 @@ class FrameReceiver:
     def __init__(self, arena: ReceiveArena, size_max: int, may_claim: Callable[[], bool]) -> None:
         self._arena = arena
         self._size_max = size_max
+        self._size_key = "socket.request.max.bytes"
         self._may_claim = may_claim
         self._rest = bytearray()  # the start of a frame, kept while other connections use the arena
         self._frame: bytearray | None = None
@@ -70,6 +72,10 @@ class FrameReceiver:
         self._allowance = FIRST_BUFFER_BYTES
         self.starved = False
         self.failure: CloseConnection | None = None
+
+    def limit(self, size_max: int, key: str) -> None:
+        """Change the largest frame; `key` names the setting."""
+        self._size_max, self._size_key = size_max, key
 
     @property
     def claimed_bytes(self) -> int:
@@ -112,7 +118,9 @@ class FrameReceiver:
         while end - start >= _SIZE.size:
             (size,) = _SIZE.unpack_from(data, start)
             if not 0 <= size <= self._size_max:
-                self.failure = explain_size(bytes(data[start : start + _SIZE.size]), size, self._size_max)
+                self.failure = explain_size(
+                    bytes(data[start : start + _SIZE.size]), size, self._size_max, self._size_key
+                )
                 start = end
                 break
             body = start + _SIZE.size
@@ -149,7 +157,7 @@ class FrameReceiver:
         return memoryview(frame)
 
 
-def explain_size(prefix: bytes, size: int, size_max: int) -> CloseConnection:
+def explain_size(prefix: bytes, size: int, size_max: int, key: str = "socket.request.max.bytes") -> CloseConnection:
     """Name the likely cause of a size prefix that is out of range."""
     if prefix[:2] == b"\x16\x03":
         return CloseConnection("looks like a TLS handshake on a PLAINTEXT listener")
@@ -157,4 +165,4 @@ def explain_size(prefix: bytes, size: int, size_max: int) -> CloseConnection:
         return CloseConnection("looks like an HTTP request")
     if size < 0:
         return CloseConnection(f"a request of negative size {size}")
-    return CloseConnection(f"a request of {size} bytes, more than socket.request.max.bytes={size_max}")
+    return CloseConnection(f"a request of {size} bytes, more than {key}={size_max}")

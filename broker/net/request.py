@@ -13,6 +13,8 @@ from protocol.primitives import Buffer
 
 ANONYMOUS = "User:ANONYMOUS"
 UNKNOWN_SOFTWARE = "unknown"
+RAW_TOKEN_VERSION = -1
+"""The version of SaslAuthenticate in the header of a request that is a raw token."""
 _NOTHING = memoryview(b"")
 
 EncodedResponse: TypeAlias = list[Buffer] | None
@@ -26,6 +28,14 @@ class CloseConnection(Exception):
     """
 
 
+class LoginRefused(CloseConnection):
+    """A failed authentication: send the last response, then close the connection."""
+
+    def __init__(self, reason: str, last_response: EncodedResponse = None) -> None:
+        super().__init__(reason)
+        self.last_response = last_response
+
+
 @dataclass(slots=True, eq=False)
 class ConnectionInfo:
     """Facts about a connection. Handlers read them; ApiVersions and authentication write some.
@@ -35,6 +45,9 @@ class ConnectionInfo:
     `local-host:port-peer-host:port-number`, as in Kafka's logs. `mute_ms` is for quotas: a handler that sets it has its
     response sent at once, and the connection begins its next request that many milliseconds later (KIP-219). The
     connection sets it back to 0.
+
+    On SASL listeners `is_authenticated` is False before the first successful exchange, and frames are small until then.
+    With `takes_raw_tokens` a frame is the token of a mechanism without any header (SaslHandshake, version 0).
     """
 
     connection_id: str
@@ -46,11 +59,25 @@ class ConnectionInfo:
     client_software_name: str = UNKNOWN_SOFTWARE
     client_software_version: str = UNKNOWN_SOFTWARE
     mute_ms: float = 0.0
+    is_authenticated: bool = True
+    is_token_authenticated: bool = False
+    takes_raw_tokens: bool = False
+    _on_authenticated: Callable[[bool], None] | None = None
     _on_closed: list[Callable[[], None]] | None = None  # None for most connections
 
     def when_closed(self, callback: Callable[[], None]) -> None:
         """Call `callback` once the connection is gone."""
         self._on_closed = [*(self._on_closed or ()), callback]
+
+    def when_authenticated(self, callback: Callable[[bool], None]) -> None:
+        """Call `callback` at each successful authentication, with whether it is the first."""
+        self._on_authenticated = callback
+
+    def authenticated(self) -> None:
+        """Note a successful authentication by SASL."""
+        is_first, self.is_authenticated = not self.is_authenticated, True
+        if self._on_authenticated is not None:
+            self._on_authenticated(is_first)
 
     def closed(self) -> None:
         """Call the callbacks: the connection is gone."""

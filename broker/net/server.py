@@ -138,6 +138,7 @@ class Server:
             idle=self._idle,
             warnings=self._warnings,
             frame_bytes_max=self._limits.socket_request_max_bytes,
+            unauthenticated_frame_bytes_max=self._limits.sasl_server_max_receive_size,
         )
         timeout_ms = self._limits.tls_handshake_timeout_ms
         self._handshakes = TlsAcceptor(self._tls, loop, self._clock, self._warnings, timeout_ms=timeout_ms)

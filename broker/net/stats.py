@@ -15,6 +15,7 @@ class ListenerStats:
     expired_idle: int = 0
     evicted: int = 0
     authenticated: int = 0
+    reauthenticated: int = 0
     failed_authentications: int = 0
     requests: int = 0
     bytes_in: int = 0

@@ -69,6 +69,8 @@ class TlsAcceptor:
 
         def on_open(transport: TlsTransport) -> asyncio.BufferedProtocol | None:
             self._shaking.discard(stream)
+            if info.security_protocol == "SASL_SSL":  # the principal is that of SASL
+                return connect(transport)
             try:
                 info.principal = listener.principal_of(transport.peer_certificate)
             except (NoRuleApplies, ValueError) as error:

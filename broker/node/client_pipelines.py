@@ -10,6 +10,7 @@ from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.routes import BrokerServices, broker_routes
 from broker.metrics.requests import RequestMetrics
 from broker.node.broker import BrokerPart
+from broker.node.security.sasl import NodeSasl
 from broker.runtime.controller.forwarding import Forwarder
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.partitions.creation_wait import CreationWait
@@ -39,6 +40,7 @@ def build_client_pipelines(
     requests: RequestMetrics,
     authorizer: Authorizer | None,
     audit: AuditTrail | None,
+    sasl: NodeSasl,
 ) -> RequestPipelines:
     """Build the request pipelines of the client listeners over the parts of the node."""
     runtime, config, directories = broker.runtime, broker.config, broker.directories
@@ -85,4 +87,5 @@ def build_client_pipelines(
         remote_reads=None if remote is None else remote.reads,
         remote_offsets=None if remote is None else remote.offsets,
     )
-    return RequestPipelines(Dispatcher(broker_routes(services), runtime.clock, requests, throttle, authorizer, audit))
+    dispatcher = Dispatcher(broker_routes(services), runtime.clock, requests, throttle, authorizer, audit)
+    return RequestPipelines(dispatcher, sasl.services(lambda: metadata.cache.image, runtime.clock))

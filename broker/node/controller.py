@@ -17,6 +17,7 @@ from broker.node.directories import NodeDirectories
 from broker.node.listeners import SECURITY_PROTOCOL_IDS
 from broker.node.metadata import MetadataPart
 from broker.node.quorum import own_listeners
+from broker.node.security.sasl import NodeSasl
 from broker.runtime.controller.broker_watch import BrokerWatch, Spawn, probe
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.controller.registration import ControllerIdentity, ControllerRegistrar
@@ -34,6 +35,7 @@ def build_controller_pipelines(
     watch: BrokerWatch | None,
     authorizer: Authorizer | None,
     audit: AuditTrail | None,
+    sasl: NodeSasl,
 ) -> RequestPipelines:
     """Build the request pipelines of the controller listeners."""
     quorum = metadata.quorum.driver
@@ -55,9 +57,8 @@ def build_controller_pipelines(
             metadata.driver.metrics, clock.monotonic_ms, config.broker_heartbeat_interval_ms / 2
         ),
     )
-    return RequestPipelines(
-        Dispatcher(controller_routes(services), clock, requests, authorizer=authorizer, audit=audit)
-    )
+    dispatcher = Dispatcher(controller_routes(services), clock, requests, authorizer=authorizer, audit=audit)
+    return RequestPipelines(dispatcher, sasl.services(lambda: metadata.cache.image, clock))
 
 
 def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> BrokerWatch | None:

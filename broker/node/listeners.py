@@ -52,6 +52,7 @@ def net_limits(config: BrokerConfig, listeners: Sequence[ConfiguredListener]) ->
     """Return the configured limits of a server with these listeners."""
     return NetLimits(
         socket_request_max_bytes=config.socket_request_max_bytes,
+        sasl_server_max_receive_size=config.sasl_server_max_receive_size,
         queued_max_requests=config.queued_max_requests,
         queued_max_request_bytes=config.queued_max_request_bytes,
         max_connections=config.max_connections,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.net.peer import Connect
-from broker.node.logins import NodeLogins
+from broker.node.security.logins import NodeLogins
 from broker.node.tls import NodeTls
 from broker.runtime.loop.runtime import Runtime
 

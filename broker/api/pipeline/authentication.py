@@ -7,15 +7,15 @@ send ApiVersions once, then SaslHandshake names a mechanism (KIP-43), then SaslA
 tokens until it succeeds or fails (KIP-152). A session with a limited lifetime expires, and so does its permission to
 send anything but a new handshake; a client that re-authenticates in time loses nothing (KIP-368).
 
-An illegal event is a missing key of `TRANSITIONS`. This file knows no mechanism and no credentials: the handlers of
-SaslHandshake and SaslAuthenticate report events. Neither API is served yet, and `broker.app` refuses SASL listeners.
+An illegal event is a missing key of `TRANSITIONS`. This file knows no mechanism and no credentials: the SASL stage of
+the connection (`sasl.py`) reports events.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-from broker.net.request import CloseConnection, Dispatch, EncodedResponse, Request
+from broker.net.request import CloseConnection
 from protocol.api_keys import ApiKey
 
 
@@ -107,18 +107,3 @@ class ConnectionAuthentication:
         allowed = ALLOWED_REQUESTS.get(self.state)
         if allowed is not None and api_key not in allowed:
             raise CloseConnection(f"sent API key {api_key} in authentication state {self.state.name}")
-
-
-class AuthenticationStage:
-    """Closes a connection that sends a request before it may."""
-
-    __slots__ = ("_authentication", "_next_stage")
-
-    def __init__(self, next_stage: Dispatch, authentication: ConnectionAuthentication) -> None:
-        self._next_stage = next_stage
-        self._authentication = authentication
-
-    def __call__(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
-        """Handle one request; see `broker.net.request.Dispatch`."""
-        self._authentication.check(request.header.api_key)
-        return self._next_stage(request)

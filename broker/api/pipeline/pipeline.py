@@ -5,13 +5,11 @@ without authorizer the pipeline is the dispatcher itself, and requests cost no f
 end of a request (`quota.py`): the dispatcher calls them with each response, because the throttle time is part of it.
 """
 
-from broker.api.pipeline.authentication import (
-    INITIAL_STATES,
-    AuthenticationStage,
-    AuthenticationState,
-    ConnectionAuthentication,
-)
+from collections.abc import Mapping
+
+from broker.api.pipeline.authentication import INITIAL_STATES, AuthenticationState, ConnectionAuthentication
 from broker.api.pipeline.authorization import AllowAll, AuthorizationStage
+from broker.api.pipeline.sasl import SaslServices, SaslStage
 from broker.api.serving.dispatch import Dispatcher
 from broker.net.request import ConnectionInfo, Dispatch
 
@@ -19,7 +17,9 @@ from broker.net.request import ConnectionInfo, Dispatch
 class RequestPipelines:
     """Builds the pipelines of a server's connections."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, sasl: Mapping[str, SaslServices] | None = None) -> None:
+        """Take the SASL side of listeners by name; listeners without SASL need none."""
+        self._sasl = sasl or {}
         shared: Dispatch = dispatcher
         authorizer = dispatcher.authorizer
         if not isinstance(authorizer, AllowAll | None):
@@ -31,4 +31,6 @@ class RequestPipelines:
         state = INITIAL_STATES[connection.security_protocol]
         if state is AuthenticationState.AUTHENTICATED:
             return self._shared
-        return AuthenticationStage(self._shared, ConnectionAuthentication(state))
+        connection.is_authenticated = False
+        services = self._sasl[connection.listener]
+        return SaslStage(self._shared, ConnectionAuthentication(state), connection, services)

@@ -30,6 +30,7 @@ from broker.api.pipeline.permission import Requirement, Unrestricted
 from broker.api.quorum_requests import REPLICA_REQUESTS, VOTER_CHANGES, quorum_routes
 from broker.api.renew_delegation_token import RenewDelegationTokenHandler
 from broker.api.restore_topics import RestoreTopicsHandler
+from broker.api.sasl_session import refuse_handshake, refuse_token
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
@@ -159,6 +160,8 @@ def controller_routes(services: ControllerServices) -> tuple[Route, ...]:
             needs.BEFORE_AUTHENTICATION,
             unsupported_version=api_versions.unsupported,
         ),
+        route(ApiKey.SASL_HANDSHAKE, refuse_handshake, needs.BEFORE_AUTHENTICATION),
+        route(ApiKey.SASL_AUTHENTICATE, refuse_token, needs.BEFORE_AUTHENTICATION),
         *quorum_routes(REPLICA_REQUESTS, s.quorum),
         *member_routes(s.controller, s.watch, s.heartbeat_deadline),
         route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: forwarded, s.authorizer), needs.CLUSTER_ACTION),

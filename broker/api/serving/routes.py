@@ -62,6 +62,7 @@ from broker.api.produce import ProduceHandler
 from broker.api.push_telemetry import PushTelemetryHandler
 from broker.api.read_share_group_state import ReadShareGroupStateHandler
 from broker.api.read_share_group_state_summary import ReadShareGroupStateSummaryHandler
+from broker.api.sasl_session import refuse_handshake, refuse_token
 from broker.api.serving.config_changes import BrokerConfigCheck, TlsCheck
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.controller_routes import forwarded_routes
@@ -178,6 +179,8 @@ def broker_routes(services: BrokerServices) -> tuple[Route, ...]:
             needs.BEFORE_AUTHENTICATION,
             unsupported_version=api_versions.unsupported,
         ),
+        route(ApiKey.SASL_HANDSHAKE, refuse_handshake, needs.BEFORE_AUTHENTICATION),
+        route(ApiKey.SASL_AUTHENTICATE, refuse_token, needs.BEFORE_AUTHENTICATION),
         *_record_routes(s),
         *_metadata_routes(s),
         *_group_routes(s),

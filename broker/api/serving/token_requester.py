@@ -11,7 +11,9 @@ NO_TIME: Final = -1
 
 
 def token_requester(context: RequestContext) -> str:
-    """Return the requesting principal. Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED if it is anonymous."""
-    if context.principal == ANONYMOUS:
+    """Return the requesting principal. Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for an anonymous client,
+    and for one that has authenticated with a token.
+    """
+    if context.principal == ANONYMOUS or context.connection.is_token_authenticated:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     return context.principal

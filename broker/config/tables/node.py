@@ -80,7 +80,7 @@ NODE_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("connections.max.idle.ms", LONG, "600000",
         "Idle time after which a connection is closed; a negative value keeps it open."),
     ConfigKey("connection.failed.authentication.delay.ms", INT, "100",
-        "Delay before a connection that failed to authenticate is closed.", rule=at_least(0), honoured=False),
+        "Delay before a connection that failed to authenticate is closed.", rule=at_least(0)),
     ConfigKey("max.connections", INT, "2147483647",
         "Connections this broker accepts over all listeners.", rule=at_least(0), scope=Scope.CLUSTER),
     ConfigKey("max.connections.per.ip", INT, "2147483647",

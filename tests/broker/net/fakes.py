@@ -196,6 +196,7 @@ class ConnectionHarness:
             idle=self.idle,
             warnings=RateLimitedLog(EventLog("broker.net")),
             frame_bytes_max=FRAME_MAX,
+            unauthenticated_frame_bytes_max=FRAME_MAX // 2,
         )
 
     def connect(self, port: int = 50_000) -> "Peer":

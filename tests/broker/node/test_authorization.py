@@ -8,7 +8,7 @@ from broker.api.pipeline.permission import Permission
 from broker.authorizer.standard import STANDARD_AUTHORIZER, StandardAuthorizer
 from broker.config.errors import ConfigError
 from broker.config.load import load_config, parse_config
-from broker.node.authorization import build_authorizer, early_listeners
+from broker.node.security.authorization import build_authorizer, early_listeners
 
 NODE = {
     "process.roles": "controller",

@@ -7,7 +7,7 @@ import pytest
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.net.peer import Connect, SaslConnect
-from broker.node.logins import NodeLogins
+from broker.node.security.logins import NodeLogins
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="{}" password="sesame-4";'
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password="sesame-4";'

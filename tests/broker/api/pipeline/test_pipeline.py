@@ -179,8 +179,3 @@ def test_heavier_request_within_its_share_is_not_throttled() -> None:
     frame = asyncio.run(awaited(client.dispatch(ListGroupsRequest(), 4)))
     response = decode_response(ListGroupsResponse, 4, b"".join(frame)[SIZE_BYTES:])[1]
     assert (response.throttle_time_ms, client.connection.mute_ms) == (0, 0)
-
-
-def test_unauthenticated_request_closes_the_connection() -> None:
-    with pytest.raises(CloseConnection, match="HANDSHAKE_OR_VERSIONS"):
-        Client(protocol="SASL_PLAINTEXT").send(HeartbeatRequest("g", 1, "m"), 4, HeartbeatResponse)

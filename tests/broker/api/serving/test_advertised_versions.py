@@ -27,10 +27,6 @@ DIFFERENCES: Final[dict[tuple[str, ApiKey], tuple[Versions | None, Versions | No
     ),
 }
 """Versions of Apache Kafka, versions of Ottla, and the reason. docs/differences-from-kafka.md lists them too."""
-NOT_IMPLEMENTED: Final = {
-    "SASL": {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE},
-}
-"""APIs of Kafka that no listener serves, by feature."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +62,7 @@ def advertised(listener: str) -> dict[int, Versions]:
 
 @pytest.mark.parametrize("listener", ["broker", "controller"])
 def test_advertised_versions_are_those_of_kafka(listener: str) -> None:
-    missing = {key for keys in NOT_IMPLEMENTED.values() for key in keys}
-    theirs = {api.key: api.versions for api in KAFKA if listener in api.listeners and api.key not in missing}
+    theirs = {api.key: api.versions for api in KAFKA if listener in api.listeners}
     ours = advertised(listener)
     found = {
         (listener, ApiKey(key)): (theirs.get(ApiKey(key)), ours.get(key))
@@ -75,11 +70,6 @@ def test_advertised_versions_are_those_of_kafka(listener: str) -> None:
         if theirs.get(ApiKey(key)) != ours.get(key)
     }
     assert found == {place: versions[:2] for place, versions in DIFFERENCES.items() if place[0] == listener}
-
-
-def test_missing_apis_are_not_advertised() -> None:
-    served = advertised("broker").keys() | advertised("controller").keys()
-    assert {key for keys in NOT_IMPLEMENTED.values() for key in keys} & served == set()
 
 
 def test_schemas_have_the_versions_of_kafka() -> None:

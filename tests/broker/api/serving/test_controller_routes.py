@@ -52,8 +52,6 @@ from tests.support.quorum_values import make_leader_hint, make_snapshot_id
 M = TypeVar("M", bound=Message)
 
 LISTENER = "CONTROLLER"
-AUTHENTICATION = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-"""Rows that SASL will add."""
 NEVER_THERE = {ApiKey.DESCRIBE_DELEGATION_TOKEN, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS}
 """APIs that Kafka declares for controllers and serves on brokers only."""
 STATIC = load_config(None, (), {})[0]
@@ -125,7 +123,7 @@ class Node:
 def test_table_serves_the_apis_that_kafka_declares_for_controllers() -> None:
     served = {row.key for row in Node().rows}
     declared = {ApiKey(key) for key, api in API_BY_KEY.items() if "controller" in api.listeners}
-    assert served == declared - AUTHENTICATION - NEVER_THERE
+    assert served == declared - NEVER_THERE
     assert len(served) == len(Node().rows)
 
 

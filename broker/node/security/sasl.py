@@ -1,0 +1,158 @@
+"""SASL of a node's listeners: the mechanisms of each, with their credentials (KIP-43, KIP-84, KIP-103)."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.api.pipeline.sasl import SaslServices
+from broker.clock import Clock
+from broker.config.broker_config import BrokerConfig
+from broker.config.definitions import LISTENER_PREFIX
+from broker.config.errors import ConfigError
+from broker.metadata.controller.delegation_tokens import token_hmac
+from broker.metadata.controller.scram import MIN_ITERATIONS, scram_keys
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.security_image import ScramCredential, ScramMechanism
+from broker.sasl.client.login_settings import PLAIN, SASL_PROTOCOLS
+from broker.sasl.jaas import parse_jaas
+from broker.sasl.server.mechanisms import OfferedMechanism
+from broker.sasl.server.plain import PlainServer
+from broker.sasl.server.scram import ScramServer, StoredCredential, TokenCredential
+
+MECHANISMS_KEY: Final = "sasl.enabled.mechanisms"
+SCRAM: Final = {mechanism.name.replace("_", "-"): mechanism for mechanism in ScramMechanism}
+_PLAIN_MODULE: Final = "PlainLoginModule"
+_USER_OPTION: Final = "user_"
+_SALT_BYTES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _ListenerSettings:
+    """The mechanisms of a listener, each with the longest session in ms, and the passwords of PLAIN."""
+
+    max_reauth_ms: Mapping[str, int]
+    passwords: Mapping[str, str]
+
+
+class NodeSasl:
+    """The SASL side of the listeners that a node binds."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Read the settings of all SASL listeners. Raise ConfigError."""
+        self._config = config
+        self._listeners = {
+            listener.name: _settings(config, listener.name)
+            for listener in (*config.client_listeners, *config.controller_listeners)
+            if listener.protocol in SASL_PROTOCOLS
+        }
+
+    def services(self, image: Callable[[], MetadataImage], clock: Clock) -> dict[str, SaslServices]:
+        """Return what connections need, by listener name. `image` returns the latest metadata."""
+        credentials = ImageCredentials(image, self._config.delegation_token_secret_key, clock)
+        return {
+            name: SaslServices(
+                _offered(settings, credentials),
+                clock,
+                asyncio.sleep,
+                self._config.connection_failed_authentication_delay_ms,
+            )
+            for name, settings in self._listeners.items()
+        }
+
+
+class ImageCredentials:
+    """SCRAM credentials of users and delegation tokens in the metadata; see `ScramLookup`."""
+
+    def __init__(self, image: Callable[[], MetadataImage], token_secret: str | None, clock: Clock) -> None:
+        self._image = image
+        self._token_secret = token_secret
+        self._clock = clock
+
+    def of_user(self, mechanism: str, user: str) -> StoredCredential | None:
+        return self._image().scram.credentials.get((SCRAM[mechanism], user))
+
+    async def of_token(self, mechanism: str, token_id: str) -> TokenCredential | None:
+        """Derive the credential of a token from its HMAC, on a thread: the derivation takes milliseconds."""
+        token = self._image().delegation_tokens.tokens.get(token_id)
+        if token is None or self._token_secret is None:
+            return None
+        expiry_ms = min(token.expiration_timestamp_ms, token.max_timestamp_ms)
+        if expiry_ms <= self._clock.now_ms():
+            return None
+        secret = token_hmac(self._token_secret, token_id)
+        credential = await asyncio.to_thread(_token_credential, SCRAM[mechanism], secret)
+        return TokenCredential(credential, token.owner, expiry_ms)
+
+
+def _token_credential(mechanism: ScramMechanism, secret: bytes) -> ScramCredential:
+    """Return the credential of a token, whose password is its HMAC in base64. The salt is the same at all brokers."""
+    digest = "sha256" if mechanism is ScramMechanism.SCRAM_SHA_256 else "sha512"
+    salt = hmac.digest(secret, b"salt", digest)[:_SALT_BYTES]
+    salted = hashlib.pbkdf2_hmac(digest, base64.b64encode(secret), salt, MIN_ITERATIONS)
+    keys = scram_keys(mechanism, salted)
+    return ScramCredential(salt, keys.stored_key, keys.server_key, MIN_ITERATIONS)
+
+
+def _offered(settings: _ListenerSettings, credentials: ImageCredentials) -> dict[str, OfferedMechanism]:
+    def exchange(mechanism: str) -> OfferedMechanism:
+        max_reauth_ms = settings.max_reauth_ms[mechanism]
+        if mechanism == PLAIN:
+            return OfferedMechanism(lambda: PlainServer(settings.passwords), max_reauth_ms)
+        return OfferedMechanism(lambda: ScramServer(mechanism, credentials), max_reauth_ms)
+
+    return {mechanism: exchange(mechanism) for mechanism in settings.max_reauth_ms}
+
+
+def _settings(config: BrokerConfig, listener: str) -> _ListenerSettings:
+    prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+    given = config.layers.find(prefix + MECHANISMS_KEY)
+    key = MECHANISMS_KEY if given is None else prefix + MECHANISMS_KEY
+    names = config.sasl_enabled_mechanisms if given is None else tuple(each.strip() for each in given.split(","))
+    mechanisms = [name for name in names if name]
+    for name in mechanisms:
+        if name != PLAIN and name not in SCRAM:
+            served = ", ".join((PLAIN, *SCRAM))
+            raise ConfigError(
+                key, f"{key} enables {name} for listener {listener}, but this version serves {served} only."
+            )
+    if not mechanisms:
+        raise ConfigError(key, f"{key} enables no mechanism for listener {listener}.")
+    return _ListenerSettings(
+        {name: _max_reauth_ms(config, prefix, name) for name in mechanisms},
+        _passwords(config, prefix, listener) if PLAIN in mechanisms else {},
+    )
+
+
+def _max_reauth_ms(config: BrokerConfig, prefix: str, mechanism: str) -> int:
+    name = "connections.max.reauth.ms"
+    for key in (f"{prefix}{mechanism.lower()}.{name}", prefix + name):
+        given = config.layers.find(key)
+        if given is not None:
+            try:
+                return int(given)
+            except ValueError:
+                raise ConfigError(key, f"{key} is not a number of milliseconds.") from None
+    return config.connections_max_reauth_ms
+
+
+def _passwords(config: BrokerConfig, prefix: str, listener: str) -> dict[str, str]:
+    """Return the passwords of PLAIN by user. Raise ConfigError."""
+    key = f"{prefix}plain.sasl.jaas.config"
+    given = config.layers.find(key)
+    if given is None:
+        raise ConfigError(key, f'{key} is not set; listener {listener} needs its options user_NAME="password".')
+    try:
+        module = parse_jaas(given)
+    except ValueError as error:
+        raise ConfigError(key, f"{key} is not a JAAS entry: {error}.") from None
+    if module.name.rpartition(".")[2] != _PLAIN_MODULE:
+        raise ConfigError(key, f"{key} does not name the login module {_PLAIN_MODULE}.")
+    return {
+        name.removeprefix(_USER_OPTION): password
+        for name, password in module.options.items()
+        if name.startswith(_USER_OPTION)
+    }
