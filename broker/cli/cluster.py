@@ -49,13 +49,10 @@ LAST_PORT = 65535
 )
 @click.option("--no-restart", is_flag=True, help="Do not restart a node that exits.")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
-@click.option(
-    "--secure", is_flag=True, hidden=True, help="Require TLS and SCRAM; let in the super user of DIR/secure only."
-)
+@click.option("--secure", is_flag=True, help="Require TLS and SCRAM; let in the super user of DIR/secure only.")
 @click.option(
     "--rotate-secrets",
     is_flag=True,
-    hidden=True,
     help="Renew password and certificates of the cluster that runs in DIR.",
 )
 def cluster(

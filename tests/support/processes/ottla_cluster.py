@@ -23,10 +23,10 @@ START_TIMEOUT_S = 60
 
 
 def free_port_block(nodes: int) -> int:
-    """Return a first port such that every node's client and controller listeners are free."""
+    """Return a first port such that every node's client, controller and inter-broker ports are free."""
     while True:
         (first,) = free_ports(1)
-        others = [first + PORT_STEP * index + extra for index in range(nodes) for extra in (0, 1)][1:]
+        others = [first + PORT_STEP * index + extra for index in range(nodes) for extra in (0, 1, 2)][1:]
         if claim_ports(*others):
             return first
 
@@ -45,12 +45,14 @@ class OttlaCluster:
         *,
         restart: bool = True,
         room_for: int = 0,
+        secure: bool = False,
     ) -> None:
         self.directory = directory
         self.nodes = nodes
         self.port = free_port_block(max(nodes, room_for))
         self.settings = dict(settings or {})
         self.restart = restart
+        self.secure = secure
         self.lines: list[str] = []
         self.process: subprocess.Popen[str] | None = None
         self._news = threading.Condition()
@@ -99,6 +101,8 @@ class OttlaCluster:
         overrides = [part for key, value in self.settings.items() for part in ("--override", f"{key}={value}")]
         command = [sys.executable, "-m", "broker", "cluster", "--nodes", str(self.nodes), "--dir", str(self.directory)]
         command += ["--port", str(self.port), "--http-port", "0", *overrides]
+        if self.secure:
+            command.append("--secure")
         if not self.restart:
             command.append("--no-restart")
         self.process = subprocess.Popen(

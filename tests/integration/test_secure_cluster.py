@@ -1,0 +1,102 @@
+"""`ottla cluster --secure` with one node: the super user works with it, everybody else is refused."""
+
+import contextlib
+import re
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from broker.cli.main import run
+from broker.config.load import read_properties
+from tests.support.processes.ottla_cluster import OttlaCluster
+
+pytestmark = pytest.mark.integration
+
+DEADLINE_S = 20
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaCluster]:
+    settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+    with OttlaCluster(tmp_path_factory.mktemp("secure") / "c", 1, settings, secure=True) as running:
+        yield running
+
+
+def admin(cluster: OttlaCluster) -> dict[str, str]:
+    return read_properties(str(cluster.directory / "secure" / "librdkafka.properties"))
+
+
+def send(settings: Mapping[str, str], value: str) -> None:
+    failures: list[object] = []
+    producer = confluent_kafka.Producer({**settings})
+    producer.produce("orders", value, callback=lambda error, _: failures.append(error))
+    assert producer.flush(DEADLINE_S) == 0
+    assert failures == [None]
+
+
+def refusal(settings: Mapping[str, str]) -> confluent_kafka.KafkaError:
+    """Return the first error of a client."""
+    errors: list[confluent_kafka.KafkaError] = []
+    client = AdminClient({**settings, "error_cb": errors.append})
+    deadline = time.monotonic() + DEADLINE_S
+    while not errors:
+        assert time.monotonic() < deadline
+        client.poll(0.1)
+    return errors[0]
+
+
+def test_super_user_produces_and_consumes(cluster: OttlaCluster) -> None:
+    send(admin(cluster), "first")
+    consumer = confluent_kafka.Consumer({**admin(cluster), "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    message = consumer.poll(DEADLINE_S)
+    assert message is not None
+    assert message.value() == b"first"
+    consumer.close()
+
+
+def test_others_are_refused(cluster: OttlaCluster) -> None:
+    wrong = refusal({**admin(cluster), "sasl.password": "wrong"})
+    assert wrong.code() == confluent_kafka.KafkaError._AUTHENTICATION
+    plain = {"bootstrap.servers": cluster.bootstrap}
+    with_tls = {**plain, "security.protocol": "SSL", "ssl.ca.location": admin(cluster)["ssl.ca.location"]}
+    for anonymous in (plain, with_tls):
+        with pytest.raises(confluent_kafka.KafkaException):
+            AdminClient(anonymous).list_topics(timeout=0.3)
+
+
+def test_commands_and_rotation(cluster: OttlaCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    client_file = str(cluster.directory / "secure" / "client.properties")
+    former = admin(cluster)
+    certificate = (cluster.directory / "secure" / "node-1.pem").read_text()
+    assert run(["cluster", "--rotate-secrets", "--dir", str(cluster.directory)]) == 0
+    assert "certificates of node-1 are renewed" in capsys.readouterr().out
+    assert refusal(former).code() == confluent_kafka.KafkaError._AUTHENTICATION
+    assert certificate != (cluster.directory / "secure" / "node-1.pem").read_text()
+    command = ["topics", "--bootstrap-server", cluster.bootstrap, "--command-config", client_file, "--list"]
+    assert run(command) == 0
+    send(admin(cluster), "second")
+
+
+def test_secrets_are_in_private_files_only(cluster: OttlaCluster) -> None:
+    """Scan logs, command lines, metadata, and metrics for the password."""
+    secure = cluster.directory / "secure"
+    password = admin(cluster)["sasl.password"].encode()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secure.iterdir()} == {0o600}
+    shown = {path for path in cluster.directory.rglob("*") if path.is_file() and password in path.read_bytes()}
+    assert {path.parent for path in shown} == {secure}
+    pid = cluster.pid(0)
+    assert password not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert password not in "\n".join(cluster.lines).encode()
+    assert not re.search(r"WARNING .*(readable|may read|password)", cluster.log_text(0))
+
+
+def test_start_without_secure_is_refused(cluster: OttlaCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):
+        assert run(["cluster", "--nodes", "1", "--dir", str(cluster.directory)]) == 1
+    assert "holds a secure cluster; start it with --secure" in capsys.readouterr().err
