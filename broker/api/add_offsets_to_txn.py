@@ -7,13 +7,15 @@ out: TxnOffsetCommit 5+ adds the partition.
 from collections.abc import Callable
 from typing import Final
 
+from broker.api.pipeline.permission import READ_GROUP, WRITE_TRANSACTIONAL_ID
+from broker.api.serving.access import require, require_group
 from broker.api.serving.context import RequestContext
 from broker.api.serving.transaction_errors import fencing_error
 from broker.coordination.partitioner import partition_for
 from broker.metadata.image.topic_names import GROUP_OFFSETS_TOPIC
 from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
 from broker.transactions.state import ProducerIdAndEpoch, TransactionPartition
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 PRODUCER_FENCED_FROM: Final = 2
@@ -27,6 +29,10 @@ class AddOffsetsToTxnHandler:
         self._offsets_partition_count = offsets_partition_count
 
     async def __call__(self, request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
+        require(
+            context, WRITE_TRANSACTIONAL_ID, request.transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        )
+        require_group(context, READ_GROUP, request.group_id)
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         index = partition_for(request.group_id, self._offsets_partition_count())
         partition = TransactionPartition(GROUP_OFFSETS_TOPIC, index)

@@ -5,9 +5,11 @@ transaction before its first batch, or add their partition for a client of trans
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final
 
+from broker.api.pipeline.permission import CLUSTER_ACTION, CLUSTER_RESOURCE_NAME, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
+from broker.api.serving.access import denied_names, require
 from broker.api.serving.context import RequestContext
 from broker.api.serving.transaction_errors import fencing_error
 from broker.metadata.image.metadata_image import MetadataImage
@@ -40,11 +42,19 @@ class AddPartitionsToTxnHandler:
 
     async def __call__(self, request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
         if context.api_version >= BETWEEN_BROKERS_FROM:
+            require(context, CLUSTER_ACTION, CLUSTER_RESOURCE_NAME, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             results = await asyncio.gather(*(self._from_broker(each) for each in request.transactions))
             return AddPartitionsToTxnResponse(results_by_transaction=list(results))
         topics = request.v3_and_below_topics
+        require(
+            context,
+            WRITE_TRANSACTIONAL_ID,
+            request.v3_and_below_transactional_id,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        )
+        denied = denied_names(context, WRITE_TOPIC, (topic.name for topic in topics))
         producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        errors = self._refused(topics, from_client=True)
+        errors = self._refused(topics, denied, from_client=True)
         if not errors:
             errors = await self._added(request.v3_and_below_transactional_id, producer, topics, version=0)
         if context.api_version < PRODUCER_FENCED_FROM:
@@ -55,7 +65,7 @@ class AddPartitionsToTxnHandler:
 
     async def _from_broker(self, request: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        errors = self._refused(request.topics, from_client=False)
+        errors = self._refused(request.topics, frozenset(), from_client=False)
         if not errors and request.verify_only:
             errors = await self._verified(request.transactional_id, producer, request.topics)
         elif not errors:
@@ -64,13 +74,13 @@ class AddPartitionsToTxnHandler:
             )
         return AddPartitionsToTxnResult(request.transactional_id, _results(request.topics, errors))
 
-    def _refused(self, topics: Sequence[AddPartitionsToTxnTopic], *, from_client: bool) -> _Errors:
+    def _refused(self, topics: Sequence[AddPartitionsToTxnTopic], denied: Set[str], *, from_client: bool) -> _Errors:
         """Return an error for every partition if one of them cannot be added, else nothing."""
         image = self._image()
         errors: dict[TransactionPartition, ErrorCode] = {}
         for partition in _partitions(topics):
             topic = image.topics.by_name(partition.topic)
-            if from_client and is_internal(partition.topic):
+            if partition.topic in denied or (from_client and is_internal(partition.topic)):
                 errors[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif topic is None or topic.partition(partition.partition) is None:
                 errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -5,6 +5,8 @@
 
 from collections.abc import Awaitable
 
+from broker.api.pipeline.permission import READ_GROUP
+from broker.api.serving.access import require_described, require_group
 from broker.api.serving.context import RequestContext
 from broker.api.serving.group_caller import caller
 from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
@@ -20,4 +22,6 @@ class ConsumerGroupHeartbeatHandler:
     def __call__(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
     ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+        require_group(context, READ_GROUP, request.group_id)
+        require_described(context, request.subscribed_topic_names or ())
         return self._groups.heartbeat(request, caller(context))

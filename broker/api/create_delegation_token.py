@@ -1,5 +1,7 @@
 """CreateDelegationToken (key 38), versions 1-3: issue a token (KIP-48); 3+ for another owner (KIP-373)."""
 
+from broker.api.pipeline.permission import CREATE_TOKENS_OF_USER
+from broker.api.serving.access import require
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.token_requester import NO_TIME, token_requester
@@ -18,6 +20,9 @@ class CreateDelegationTokenHandler:
     ) -> CreateDelegationTokenResponse:
         try:
             requester = token_requester(context)
+            owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
+            if request.owner_principal_name and owner != requester:
+                require(context, CREATE_TOKENS_OF_USER, owner, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
             return await self._controller.submit(
                 lambda controller, _now: controller.create_delegation_token(
                     request, requester=requester, wall_ms=context.received_ms

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from broker.api.pipeline.permission import DESCRIBE_TOKEN, DESCRIBE_TOKENS_OF_USER
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import MetadataSource
 from broker.api.serving.token_requester import token_requester
@@ -36,9 +37,19 @@ class DescribeDelegationTokenHandler:
             tokens=[
                 _described(token_id, token, token_hmac(self._secret, token_id))
                 for token_id, token in sorted(self._metadata.image.delegation_tokens.tokens.items())
-                if owners is None or token.owner in owners
+                if (owners is None or token.owner in owners) and _may_see(context, token_id, token)
             ]
         )
+
+
+def _may_see(context: RequestContext, token_id: str, token: DelegationToken) -> bool:
+    """Whether the principal is owner, requester or renewer, or may describe the token or the owner's tokens (KIP-373).
+
+    Without an authorizer everybody sees all tokens.
+    """
+    if context.authorizer is None or context.principal in (token.owner, token.requester, *token.renewers):
+        return True
+    return context.allows(DESCRIBE_TOKEN, token_id) or context.allows(DESCRIBE_TOKENS_OF_USER, token.owner)
 
 
 def _described(token_id: str, token: DelegationToken, digest: bytes) -> DescribedDelegationToken:

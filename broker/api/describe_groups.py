@@ -4,26 +4,15 @@
 which earlier versions report as Dead (KIP-1043).
 """
 
-from typing import Final
-
-from broker.api.pipeline.permission import AclOperation
-from broker.api.serving.authorized_operations import operation_bits
+from broker.api.pipeline.permission import DESCRIBE_GROUP
+from broker.api.serving.access import denied_names
+from broker.api.serving.authorized_operations import group_operations
 from broker.api.serving.context import RequestContext
 from broker.runtime.coordinators.group_coordinator import GroupCoordinator
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 AUTHORIZED_OPERATIONS_FROM = 3
-
-GROUP_OPERATIONS: Final = operation_bits(
-    (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
 
 
 class DescribeGroupsHandler:
@@ -33,13 +22,16 @@ class DescribeGroupsHandler:
         self._groups = groups
 
     async def __call__(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-        groups = await self._groups.describe_groups(request.groups, context.api_version)
+        denied = denied_names(context, DESCRIBE_GROUP, request.groups)
+        wanted = [each for each in request.groups if each not in denied]
+        groups = await self._groups.describe_groups(wanted, context.api_version)
         if request.include_authorized_operations and context.api_version >= AUTHORIZED_OPERATIONS_FROM:
             for group in groups:
-                _authorize(group)
+                _authorize(group, context)
+        groups += [DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=each) for each in sorted(denied)]
         return DescribeGroupsResponse(groups=groups)
 
 
-def _authorize(group: DescribedGroup) -> None:
+def _authorize(group: DescribedGroup, context: RequestContext) -> None:
     if group.error_code == ErrorCode.NONE:
-        group.authorized_operations = GROUP_OPERATIONS
+        group.authorized_operations = group_operations(context, group.group_id)

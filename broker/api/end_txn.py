@@ -5,12 +5,14 @@
 
 from typing import Final
 
+from broker.api.pipeline.permission import WRITE_TRANSACTIONAL_ID
+from broker.api.serving.access import require
 from broker.api.serving.context import RequestContext
 from broker.api.serving.transaction_errors import fencing_error
 from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
 from broker.transactions.end import EndRequest
 from broker.transactions.state import EPOCH_PER_TRANSACTION, ProducerIdAndEpoch
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 EPOCH_PER_TRANSACTION_FROM: Final = 5
@@ -24,6 +26,9 @@ class EndTxnHandler:
         self._transactions = transactions
 
     async def __call__(self, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+        require(
+            context, WRITE_TRANSACTIONAL_ID, request.transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        )
         is_new = context.api_version >= EPOCH_PER_TRANSACTION_FROM
         end = EndRequest(
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),

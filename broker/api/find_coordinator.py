@@ -11,6 +11,13 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from broker.api.pipeline.permission import (
+    CLUSTER_ACTION,
+    CLUSTER_RESOURCE_NAME,
+    DESCRIBE_GROUP,
+    DESCRIBE_TRANSACTIONAL_ID,
+)
+from broker.api.serving.access import require, require_group, require_transactional_id
 from broker.api.serving.context import RequestContext
 from broker.coordination.partitioner import partition_for
 from broker.coordination.share_partition_key import parse_coordinator_key
@@ -74,6 +81,7 @@ class FindCoordinatorHandler:
 
     def _find(self, key_type: int, key: str, context: RequestContext) -> Coordinator:
         try:
+            _check_access(key_type, key, context)
             if key_type == CoordinatorType.SHARE:
                 _check_share_partition(key, context.api_version)
             node = self._coordinator_or_raise(key_type, key, context.listener)
@@ -92,6 +100,15 @@ class FindCoordinatorHandler:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         partition = topic.partition(partition_for(key, topic.partition_count))
         return _node(None if partition is None else image.brokers.get(partition.leader), listener)
+
+
+def _check_access(key_type: int, key: str, context: RequestContext) -> None:
+    if key_type == CoordinatorType.GROUP:
+        require_group(context, DESCRIBE_GROUP, key)
+    elif key_type == CoordinatorType.TRANSACTION:
+        require_transactional_id(context, DESCRIBE_TRANSACTIONAL_ID, key)
+    elif key_type == CoordinatorType.SHARE:
+        require(context, CLUSTER_ACTION, CLUSTER_RESOURCE_NAME, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def _check_share_partition(key: str, api_version: int) -> None:

@@ -7,6 +7,14 @@ kept.
 
 from typing import Final
 
+from broker.api.pipeline.permission import (
+    CLUSTER_RESOURCE_NAME,
+    IDEMPOTENT_WRITE,
+    TWO_PHASE_COMMIT,
+    WRITE_TOPIC,
+    WRITE_TRANSACTIONAL_ID,
+)
+from broker.api.serving.access import require_transactional_id
 from broker.api.serving.context import RequestContext
 from broker.api.serving.transaction_errors import fencing_error
 from broker.runtime.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
@@ -29,6 +37,7 @@ class InitProducerIdHandler:
 
     async def __call__(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
         try:
+            _check_access(request, context)
             producer = await self._init(request)
         except KafkaError as error:
             code = fencing_error(error.code, context.api_version, PRODUCER_FENCED_FROM)
@@ -46,3 +55,14 @@ class InitProducerIdHandler:
             request.transactional_id,
             InitRequest(request.transaction_timeout_ms, known, request.enable2_pc, request.keep_prepared_txn),
         )
+
+
+def _check_access(request: InitProducerIdRequest, context: RequestContext) -> None:
+    """Raise KafkaError: a transactional id must be writable, else idempotent writes (KIP-679)."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        require_transactional_id(context, WRITE_TRANSACTIONAL_ID, transactional_id)
+        if request.enable2_pc:
+            require_transactional_id(context, TWO_PHASE_COMMIT, transactional_id)
+    elif not context.allows(IDEMPOTENT_WRITE, CLUSTER_RESOURCE_NAME) and not context.allows_some(WRITE_TOPIC):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

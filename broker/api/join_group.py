@@ -4,9 +4,12 @@
 7+ protocol type, and a null protocol name where there is none; 8+ reason (KIP-800); 9+ SkipAssignment (KIP-814).
 """
 
+from broker.api.pipeline.permission import READ_GROUP
 from broker.api.serving.context import RequestContext
 from broker.api.serving.group_caller import caller
+from broker.groups.answers import join_refused
 from broker.runtime.coordinators.group_coordinator import GroupCoordinator
+from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 NULL_PROTOCOL_NAME_FROM = 7
@@ -19,6 +22,10 @@ class JoinGroupHandler:
         self._groups = groups
 
     async def __call__(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+        if not context.allows(READ_GROUP, request.group_id):
+            response = join_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            response.protocol_name = protocol_name(None, context.api_version)
+            return response
         response = await self._groups.join_group(request, caller(context))
         response.protocol_name = protocol_name(response.protocol_name, context.api_version)
         return response

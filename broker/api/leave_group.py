@@ -4,8 +4,10 @@
 reasons.
 """
 
+from broker.api.pipeline.permission import READ_GROUP
 from broker.api.serving.context import RequestContext
 from broker.runtime.coordinators.group_coordinator import GroupCoordinator
+from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 MEMBER_LIST_FROM = 3
@@ -18,6 +20,8 @@ class LeaveGroupHandler:
         self._groups = groups
 
     async def __call__(self, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+        if not context.allows(READ_GROUP, request.group_id):
+            return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if context.api_version >= MEMBER_LIST_FROM:
             return await self._groups.leave_group(request.group_id, request.members)
         response = await self._groups.leave_group(request.group_id, [MemberIdentity(member_id=request.member_id)])

@@ -3,6 +3,7 @@
 1+ filter by duration (KIP-994), 2+ by a pattern of ids (KIP-1152).
 """
 
+from broker.api.pipeline.permission import DESCRIBE_TRANSACTIONAL_ID
 from broker.api.serving.context import RequestContext
 from broker.runtime.coordinators.topic_patterns import compiled_pattern
 from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
@@ -31,6 +32,8 @@ class ListTransactionsHandler:
             found = await self._transactions.list(wanted, _listed)
         except KafkaError as error:
             return ListTransactionsResponse(error_code=error.code)
+        if context.authorizer is not None:
+            found = [each for each in found if context.allows(DESCRIBE_TRANSACTIONAL_ID, each.transactional_id)]
         return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
 
 

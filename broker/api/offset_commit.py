@@ -7,6 +7,8 @@ group.
 
 from collections.abc import Callable
 
+from broker.api.pipeline.permission import READ_GROUP, READ_TOPIC
+from broker.api.serving.access import require_group
 from broker.api.serving.context import RequestContext
 from broker.api.serving.offset_topics import OffsetTopics
 from broker.metadata.image.metadata_image import MetadataImage
@@ -38,7 +40,8 @@ class OffsetCommitHandler:
         self._topics = OffsetTopics(image, metadata_topic)
 
     async def __call__(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-        known, refused = self._split(request.topics, context.api_version)
+        require_group(context, READ_GROUP, request.group_id)
+        known, refused = self._split(request.topics, context)
         if not known:
             return OffsetCommitResponse(topics=refused)
         request.topics = known
@@ -47,16 +50,18 @@ class OffsetCommitHandler:
         return response
 
     def _split(
-        self, topics: list[OffsetCommitRequestTopic], api_version: int
+        self, topics: list[OffsetCommitRequestTopic], context: RequestContext
     ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
         """Split the request into existing partitions, by topic name, and errors for the rest."""
-        by_id = api_version >= TOPIC_IDS_FROM
+        by_id = context.api_version >= TOPIC_IDS_FROM
         known: list[OffsetCommitRequestTopic] = []
         refused: list[OffsetCommitResponseTopic] = []
         for topic in topics:
             found = self._topics.by_id(topic.topic_id) if by_id else self._topics.by_name(topic.name)
             error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and found is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             name = topic.name if found is None else found.name
+            if (found is not None or not by_id) and not context.allows(READ_TOPIC, name):
+                found, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
             existing = [each for each in topic.partitions if _exists(found, each.partition_index)]
             missing = [
                 OffsetCommitResponsePartition(each.partition_index, error)

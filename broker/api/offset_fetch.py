@@ -7,6 +7,7 @@
 import asyncio
 from collections.abc import Callable
 
+from broker.api.pipeline.permission import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from broker.api.serving.context import RequestContext
 from broker.api.serving.offset_topics import OffsetTopics
 from broker.metadata.image.metadata_image import MetadataImage
@@ -44,13 +45,43 @@ class OffsetFetchHandler:
 
     async def __call__(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.api_version < GROUPS_FROM:
-            group = await self._groups.fetch_offsets(as_group(request), request.require_stable)
+            group = await self._fetch(as_group(request), request.require_stable, context)
             return as_old_response(group, request, context.api_version)
-        fetch = self._fetch_by_id if context.api_version >= TOPIC_IDS_FROM else self._groups.fetch_offsets
         if len(request.groups) == 1:
-            return OffsetFetchResponse(groups=[await fetch(request.groups[0], request.require_stable)])
-        fetches = (fetch(group, request.require_stable) for group in request.groups)
+            return OffsetFetchResponse(groups=[await self._fetch(request.groups[0], request.require_stable, context)])
+        fetches = (self._fetch(group, request.require_stable, context) for group in request.groups)
         return OffsetFetchResponse(groups=await asyncio.gather(*fetches))
+
+    async def _fetch(
+        self, request: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
+    ) -> OffsetFetchResponseGroup:
+        """Return the offsets of one group that the principal may see."""
+        by_id = context.api_version >= TOPIC_IDS_FROM
+        fetch = self._fetch_by_id if by_id else self._groups.fetch_offsets
+        if context.authorizer is None:
+            return await fetch(request, require_stable)
+        if not context.allows(DESCRIBE_GROUP, request.group_id):
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if request.topics is None:
+            response = await fetch(request, require_stable)
+            response.topics = [each for each in response.topics if context.allows(DESCRIBE_TOPIC, self._named(each))]
+            return response
+        denied = [each for each in request.topics if self._is_hidden(each, context, by_id=by_id)]
+        request.topics = [each for each in request.topics if each not in denied]
+        response = await fetch(request, require_stable)
+        if response.error_code == ErrorCode.NONE:
+            response.topics.extend(_failed_topic(each, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for each in denied)
+        return response
+
+    def _named(self, topic: OffsetFetchResponseTopics) -> str:
+        found = None if topic.name else self._topics.by_id(topic.topic_id)
+        return topic.name if found is None else found.name
+
+    def _is_hidden(self, topic: OffsetFetchRequestTopics, context: RequestContext, *, by_id: bool) -> bool:
+        """Whether the principal may not describe a topic; an unknown id has its own error."""
+        found = self._topics.by_id(topic.topic_id) if by_id else None
+        name = topic.name if found is None else found.name
+        return (found is not None or not by_id) and not context.allows(DESCRIBE_TOPIC, name)
 
     async def _fetch_by_id(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         if request.topics is None:
@@ -59,7 +90,7 @@ class OffsetFetchHandler:
         request.topics = [topic for topic in request.topics if topic.name]
         response = await self._groups.fetch_offsets(request, require_stable)
         if response.error_code == ErrorCode.NONE:
-            response.topics.extend(map(_unknown_topic, unknown))
+            response.topics.extend(_failed_topic(each, ErrorCode.UNKNOWN_TOPIC_ID) for each in unknown)
         return response
 
     def _name(self, topics: list[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
@@ -120,11 +151,9 @@ def _old_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
     )
 
 
-def _unknown_topic(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+def _failed_topic(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
+        name=topic.name,
         topic_id=topic.topic_id,
-        partitions=[
-            OffsetFetchResponsePartitions(each, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)
-            for each in topic.partition_indexes
-        ],
+        partitions=[OffsetFetchResponsePartitions(each, -1, -1, "", code) for each in topic.partition_indexes],
     )

@@ -5,8 +5,15 @@
 
 from collections.abc import Callable
 
+from broker.api.pipeline.permission import READ_GROUP
 from broker.api.serving.context import RequestContext
-from broker.api.serving.share_member import RENEWAL_FROM, ShareLeaderHints, acknowledgements_of, by_topic
+from broker.api.serving.share_member import (
+    RENEWAL_FROM,
+    ShareLeaderHints,
+    acknowledgements_of,
+    by_topic,
+    denied_partitions,
+)
 from broker.fetch.share.service import Results, ShareFetchService
 from broker.share.sessions import FINAL_EPOCH, ShareMember
 from protocol.errors import ErrorCode
@@ -30,6 +37,11 @@ class ShareAcknowledgeHandler:
     async def __call__(self, request: ShareAcknowledgeRequest, context: RequestContext) -> ShareAcknowledgeResponse:
         if not self._is_served():
             return ShareAcknowledgeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        if not context.allows(READ_GROUP, request.group_id or ""):
+            return ShareAcknowledgeResponse(
+                error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                error_message=ErrorCode.GROUP_AUTHORIZATION_FAILED.message,
+            )
         if not request.group_id or not request.member_id:
             return ShareAcknowledgeResponse(error_code=ErrorCode.INVALID_REQUEST)
         member = ShareMember(request.group_id, request.member_id)
@@ -42,7 +54,10 @@ class ShareAcknowledgeHandler:
             for each in topic.partitions
         )
         may_renew = context.api_version >= RENEWAL_FROM and request.is_renew_ack
-        results = await self._shares.acknowledge(member, acknowledgements_of(batches, may_renew=may_renew))
+        acknowledgements = dict(acknowledgements_of(batches, may_renew=may_renew))
+        denied = denied_partitions(context, self._shares.partitions.image, acknowledgements)
+        acknowledgements.update(dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        results = await self._shares.acknowledge(member, acknowledgements)
         if request.share_session_epoch == FINAL_EPOCH:
             await self._shares.close(session)
         return self._response(context, member, results)

@@ -6,9 +6,16 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.api.pipeline.permission import READ_GROUP
 from broker.api.pipeline.quota import FetchQuota, mute, report_throttle
 from broker.api.serving.context import RequestContext
-from broker.api.serving.share_member import RENEWAL_FROM, ShareLeaderHints, acknowledgements_of, by_topic
+from broker.api.serving.share_member import (
+    RENEWAL_FROM,
+    ShareLeaderHints,
+    acknowledgements_of,
+    by_topic,
+    denied_partitions,
+)
 from broker.fetch.share.rounds import SharedRecords, ShareFetchOptions, fetch_errors
 from broker.fetch.share.service import Results, ShareFetchService
 from broker.share.records import AcquireMode
@@ -32,6 +39,7 @@ from protocol.messages.share_fetch import (
 )
 
 _NOTHING: Final = SharedRecords()
+_DENIED: Final = SharedRecords(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class ShareFetchHandler:
@@ -56,6 +64,11 @@ class ShareFetchHandler:
     async def __call__(self, request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
         if not self._is_served():
             return ShareFetchResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        if not context.allows(READ_GROUP, request.group_id or ""):
+            return ShareFetchResponse(
+                error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                error_message=ErrorCode.GROUP_AUTHORIZATION_FAILED.message,
+            )
         if not _is_valid(request):
             return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         session = self._shares.open(_session_request(request, context), context.connection)
@@ -67,14 +80,19 @@ class ShareFetchHandler:
             for each in topic.partitions
         )
         may_renew = context.api_version >= RENEWAL_FROM and request.is_renew_ack
-        results = await self._shares.acknowledge(session.member, acknowledgements_of(batches, may_renew=may_renew))
+        acknowledgements = dict(acknowledgements_of(batches, may_renew=may_renew))
+        image = self._shares.partitions.image
+        denied = denied_partitions(context, image, (*session.partitions, *acknowledgements))
+        acknowledgements.update(dict.fromkeys(denied & acknowledgements.keys(), ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        results = await self._shares.acknowledge(session.member, acknowledgements)
         if request.share_session_epoch == FINAL_EPOCH:
             await self._shares.close(session)
             return self._response(context, session, results, {})
-        rounds = await self._shares.fetch(session, self._options(request), context.when_input_ended)
+        rounds = await self._shares.fetch(session, self._options(request), context.when_input_ended, denied)
         is_full = request.share_session_epoch == INITIAL_EPOCH and rounds.options.max_records > 0
         fetched = {**dict.fromkeys(session.partitions, _NOTHING), **rounds.results} if is_full else rounds.results
-        response = self._response(context, session, results, fetched)
+        refused = dict.fromkeys(denied & session.partitions.keys(), _DENIED)
+        response = self._response(context, session, results, {**fetched, **refused})
         self._charge(context, response, rounds.size_bytes)
         return response
 

@@ -1,5 +1,7 @@
 """ShareGroupHeartbeat (key 76), version 1: a member of a share group joins, reports or leaves (KIP-932)."""
 
+from broker.api.pipeline.permission import READ_GROUP
+from broker.api.serving.access import require_described, require_group
 from broker.api.serving.context import RequestContext
 from broker.api.serving.group_caller import caller
 from broker.runtime.coordinators.share_group_coordinator import ShareGroupCoordinator
@@ -15,4 +17,6 @@ class ShareGroupHeartbeatHandler:
     async def __call__(
         self, request: ShareGroupHeartbeatRequest, context: RequestContext
     ) -> ShareGroupHeartbeatResponse:
+        require_group(context, READ_GROUP, request.group_id)
+        require_described(context, request.subscribed_topic_names or ())
         return await self._groups.heartbeat(request, caller(context))

@@ -7,6 +7,8 @@ MISSING_INTERNAL_TOPICS until they exist, with the reasons of failed creations.
 from collections.abc import Mapping
 from typing import Final
 
+from broker.api.pipeline.permission import READ_GROUP
+from broker.api.serving.access import require_described, require_group
 from broker.api.serving.context import RequestContext
 from broker.api.serving.group_caller import caller
 from broker.api.serving.internal_topics import InternalTopicCreation
@@ -35,6 +37,8 @@ class StreamsGroupHeartbeatHandler:
     async def __call__(
         self, request: StreamsGroupHeartbeatRequest, context: RequestContext
     ) -> StreamsGroupHeartbeatResponse:
+        require_group(context, READ_GROUP, request.group_id)
+        require_described(context, topology_topics(request))
         refusal = self._groups.is_enabled() and _refusal(request)
         if refusal:
             return StreamsGroupHeartbeatResponse(error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY, error_message=refusal)

@@ -7,6 +7,8 @@ the group.
 
 from collections.abc import Callable
 
+from broker.api.pipeline.permission import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
+from broker.api.serving.access import require, require_group
 from broker.api.serving.context import RequestContext
 from broker.api.serving.offset_topics import OffsetTopics
 from broker.metadata.image.metadata_image import MetadataImage
@@ -39,7 +41,11 @@ class TxnOffsetCommitHandler:
         self._topics = OffsetTopics(image, metadata_topic)
 
     async def __call__(self, request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
-        known, refused = self._split(request.topics)
+        require(
+            context, WRITE_TRANSACTIONAL_ID, request.transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        )
+        require_group(context, READ_GROUP, request.group_id)
+        known, refused = self._split(request.topics, context)
         if not known:
             return TxnOffsetCommitResponse(topics=refused)
         request.topics = known
@@ -50,16 +56,18 @@ class TxnOffsetCommitHandler:
         return response
 
     def _split(
-        self, topics: list[TxnOffsetCommitRequestTopic]
+        self, topics: list[TxnOffsetCommitRequestTopic], context: RequestContext
     ) -> tuple[list[TxnOffsetCommitRequestTopic], list[TxnOffsetCommitResponseTopic]]:
         """Split the request into existing partitions and errors for the rest."""
         known: list[TxnOffsetCommitRequestTopic] = []
         refused: list[TxnOffsetCommitResponseTopic] = []
         for topic in topics:
-            found = self._topics.by_name(topic.name)
+            found, error = self._topics.by_name(topic.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not context.allows(READ_TOPIC, topic.name):
+                found, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
             existing = [each for each in topic.partitions if _exists(found, each.partition_index)]
             missing = [
-                TxnOffsetCommitResponsePartition(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                TxnOffsetCommitResponsePartition(each.partition_index, error)
                 for each in topic.partitions
                 if not _exists(found, each.partition_index)
             ]

@@ -24,6 +24,7 @@ class AclOperation(IntEnum):
     IDEMPOTENT_WRITE = 12
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 class AclResourceType(IntEnum):
@@ -114,6 +115,7 @@ ALTER_CONFIGS_OF_CLUSTER: Final = _needs(AclOperation.ALTER_CONFIGS, AclResource
 IDEMPOTENT_WRITE: Final = _needs(AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER)
 
 WRITE_TRANSACTIONAL_ID: Final = _needs(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
+TWO_PHASE_COMMIT: Final = _needs(AclOperation.TWO_PHASE_COMMIT, AclResourceType.TRANSACTIONAL_ID)
 DESCRIBE_TRANSACTIONAL_ID: Final = _needs(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
 DESCRIBE_TOKEN: Final = _needs(AclOperation.DESCRIBE, AclResourceType.DELEGATION_TOKEN)
 CREATE_TOKENS_OF_USER: Final = _needs(AclOperation.CREATE_TOKENS, AclResourceType.USER)

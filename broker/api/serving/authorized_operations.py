@@ -44,6 +44,14 @@ _OF_CLUSTER: Final = (
     AclOperation.ALTER_CONFIGS,
     AclOperation.IDEMPOTENT_WRITE,
 )
+_OF_GROUP: Final = (
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+GROUP_OPERATIONS: Final = operation_bits(_OF_GROUP)
 TOPIC_OPERATIONS: Final = operation_bits(_OF_TOPIC)
 CLUSTER_OPERATIONS: Final = operation_bits(_OF_CLUSTER)
 
@@ -53,6 +61,13 @@ def topic_operations(context: RequestContext, name: str) -> int:
     if context.authorizer is None:
         return TOPIC_OPERATIONS
     return _allowed(context, _OF_TOPIC, AclResourceType.TOPIC, name)
+
+
+def group_operations(context: RequestContext, group_id: str) -> int:
+    """Return what the principal may do with the group."""
+    if context.authorizer is None:
+        return GROUP_OPERATIONS
+    return _allowed(context, _OF_GROUP, AclResourceType.GROUP, group_id)
 
 
 def cluster_operations(context: RequestContext) -> int:

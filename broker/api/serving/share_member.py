@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
+from broker.api.pipeline.permission import READ_TOPIC
+from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
 from broker.fetch.share.service import Acknowledgements
 from broker.metadata.image.metadata_image import MetadataImage
@@ -52,6 +54,22 @@ def _parsed(batches: Sequence[B], *, may_renew: bool) -> list[AcknowledgementBat
         end = batch.last_offset
         parsed.append(AcknowledgementBatch(batch.first_offset, end, tuple(AcknowledgeType(each) for each in types)))
     return ErrorCode.INVALID_RECORD_STATE if is_repeated else parsed
+
+
+def denied_partitions(
+    context: RequestContext, image: MetadataImage, partitions: Iterable[TopicPartitionId]
+) -> frozenset[TopicPartitionId]:
+    """Return the partitions of topics that the principal may not read; unknown topics have their own error."""
+    if context.authorizer is None:
+        return frozenset()
+    keys = set(partitions)
+    found = {topic_id: image.topics.by_id(topic_id) for topic_id, _ in keys}
+    denied = {
+        topic_id
+        for topic_id, topic in found.items()
+        if topic is not None and not context.allows(READ_TOPIC, topic.name)
+    }
+    return frozenset(key for key in keys if key[0] in denied)
 
 
 def by_topic(entries: Iterable[tuple[Uuid, T]]) -> dict[Uuid, list[T]]:

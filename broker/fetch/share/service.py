@@ -4,7 +4,7 @@ The service knows no wire format; `broker.api.share_fetch` and `broker.api.share
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -68,9 +68,10 @@ class ShareFetchService:
         session: ShareSession,
         options: ShareFetchOptions,
         when_input_ended: Callable[[Callable[[], None]], None],
+        denied: Set[TopicPartitionId] = frozenset(),
     ) -> "asyncio.Future[ShareFetchRounds]":
-        """Return the future records of a session's partitions."""
-        keys = session.take_turn()
+        """Return the future records of a session's partitions without `denied`."""
+        keys = [key for key in session.take_turn() if key not in denied] if denied else session.take_turn()
         rounds = ShareFetchRounds(session.member, keys, options, self.partitions, self.shares, self._remote_reads)
         pending = PendingShareFetch(rounds, self._runtime)
         if keys and options.max_records > 0:
