@@ -1,0 +1,121 @@
+"""A combined node and a broker whose links to each other are SASL_SSL, and the blocking client."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from broker.client import AuthenticationRefused, Client, ClientConfig
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.records.batch import NO_LEADER_EPOCH
+from protocol.records.builder import build_value_batch
+from tests.support.certificates import CertificateAuthority
+from tests.support.kafka.apache_kafka import free_ports, random_uuid_text
+from tests.support.processes.broker_cluster import ClusterNode
+from tests.support.processes.ottla_node import OttlaNode
+
+pytestmark = pytest.mark.integration
+
+SECRET = "sesame-node-5"
+SESSION_MS = 4_000
+"""Long enough for a busy machine: a login that comes late ends the connection. Brokers refuse a second login within one
+second, as in Kafka.
+"""
+
+HOSTS = ("localhost", "127.0.0.1")
+
+
+def jaas(password: str = SECRET) -> str:
+    users = f'user_node="{SECRET}"'
+    return (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        f' username="node" password="{password}" {users};'
+    )
+
+
+class SaslPair:
+    """Node 1 is controller and broker, node 2 a broker."""
+
+    def __init__(self, directory: Path) -> None:
+        authority, cluster_id = CertificateAuthority(), random_uuid_text()
+        self.trust = directory / "authority.pem"
+        self.trust.write_text(authority.pem)
+        keys = authority.issue("nodes", *HOSTS).write_pem(directory / "nodes.pem")
+        self.nodes = [ClusterNode(directory / f"node-{id_}", id_, cluster_id, {}) for id_ in (1, 2)]
+        first = self.nodes[0]
+        for node in self.nodes:
+            node.settings |= {
+                "process.roles": "broker,controller" if node is first else "broker",
+                "controller.quorum.voters": f"1@127.0.0.1:{first.controller_port}",
+                "listeners": self._listeners(node, is_controller=node is first),
+                "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,INSIDE:SASL_SSL,CONTROLLER:SASL_SSL",
+                "inter.broker.listener.name": "INSIDE",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(keys),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self.trust),
+                "sasl.enabled.mechanisms": "PLAIN",
+                "sasl.mechanism.inter.broker.protocol": "PLAIN",
+                "sasl.mechanism.controller.protocol": "PLAIN",
+                "connections.max.reauth.ms": str(SESSION_MS),
+                **{
+                    f"listener.name.{name}.plain.sasl.jaas.config": jaas()
+                    for name in ("clients", "inside", "controller")
+                },
+            }
+
+    def _listeners(self, node: ClusterNode, *, is_controller: bool) -> str:
+        (inside,) = free_ports(1)
+        controller = f",CONTROLLER://127.0.0.1:{node.controller_port}" if is_controller else ""
+        return f"CLIENTS://127.0.0.1:{node.port},INSIDE://127.0.0.1:{inside}{controller}"
+
+    def client(self, password: str = SECRET) -> Client:
+        properties = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas(password),
+        }
+        return Client(ClientConfig.parse(self.nodes[1].bootstrap, properties))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslPair]:
+    cluster = SaslPair(tmp_path_factory.mktemp("sasl"))
+    with contextlib.ExitStack() as running:
+        for node in cluster.nodes:
+            running.callback(node.kill)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(OttlaNode.start, cluster.nodes))
+        yield cluster
+
+
+def test_replicated_produce_outlives_sessions_of_all_links(pair: SaslPair) -> None:
+    """Acks of all replicas show that the follower fetches; the client and the nodes log in again."""
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=2)
+    with pair.client() as client:
+        created = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), CreateTopicsResponse)
+        assert [each.error_code for each in created.topics] == [0]
+        leader = client.retrying(lambda: client.leaders(["t"]))["t"].partitions[0].leader_id
+        end, offset = time.monotonic() + 1.2 * SESSION_MS / 1000, 0
+        while time.monotonic() < end:
+            batch = build_value_batch([b"v"], 0, base_offset=0, leader_epoch=NO_LEADER_EPOCH)
+            data = TopicProduceData(name="t", partition_data=[PartitionProduceData(0, batch)])
+            request = ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[data])
+            answer = client.node(leader).call(request, ProduceResponse, highest=12)
+            (partition,) = answer.responses[0].partition_responses
+            assert (partition.error_code, partition.base_offset) == (0, offset)
+            offset += 1
+    for node in pair.nodes:
+        assert "connection to a node ended" not in node.log_text
+        assert SECRET not in node.log_text
+
+
+def test_wrong_password_is_refused_with_the_servers_message(pair: SaslPair) -> None:
+    with pair.client("wrong-7") as client, pytest.raises(AuthenticationRefused) as caught:
+        client.retrying(client.metadata)
+    assert "failed the login with PLAIN: Authentication failed: Invalid username or password." in str(caught.value)
+    assert "wrong-7" not in str(caught.value)
