@@ -166,7 +166,7 @@ def controller_routes(services: ControllerServices) -> tuple[Route, ...]:
         *member_routes(s.controller, s.watch, s.heartbeat_deadline),
         route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: forwarded, s.authorizer), needs.CLUSTER_ACTION),
         # Requests of administrators that connect to a controller.
-        route(ApiKey.DESCRIBE_CLUSTER, describe_controllers, needs.FILTERS_OPERATIONS),
+        route(ApiKey.DESCRIBE_CLUSTER, describe_controllers, needs.ALTER_CLUSTER),
         route(ApiKey.DESCRIBE_CONFIGS, describe_configs, needs.DESCRIBE_CONFIGS_OF_ANY),
         route(ApiKey.DESCRIBE_ACLS, DescribeAclsHandler(s.metadata, s.authorizer), needs.DESCRIBE_CLUSTER),
         route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(s.snapshots), needs.ALTER_CLUSTER),

@@ -17,14 +17,33 @@ from protocol.errors import ErrorCode
 from protocol.messages import Message
 from protocol.messages.alter_partition import AlterPartitionResponse
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
+from protocol.messages.begin_quorum_epoch import BeginQuorumEpochResponse
+from protocol.messages.describe_quorum import DescribeQuorumResponse
+from protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
+from protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from protocol.messages.share_acknowledge import ShareAcknowledgeResponse
+from protocol.messages.share_fetch import ShareFetchResponse
+from protocol.messages.update_features import UpdateFeaturesResponse
+from protocol.messages.vote import VoteResponse
 from protocol.primitives import Uuid
 
 _SAME_FIELD = {"partition_index": "partition", "group_id": "group"}
 _NUMBERS_THAT_IDENTIFY = {"index", "partition", "partition_index", "resource_type"}
 """Other numbers of a response (counts, epochs, offsets) keep the defaults that mean "unknown"."""
 
-_SAID_ONCE = (AlterPartitionResponse, AssignReplicasToDirsResponse)
-"""Responses to brokers, which read the top-level error first: an entry with an error would be a partition's state."""
+_SAID_ONCE = (
+    AlterPartitionResponse,
+    AssignReplicasToDirsResponse,
+    BeginQuorumEpochResponse,
+    DescribeQuorumResponse,
+    EndQuorumEpochResponse,
+    FetchSnapshotResponse,
+    ShareAcknowledgeResponse,
+    ShareFetchResponse,
+    UpdateFeaturesResponse,
+    VoteResponse,
+)
+"""Responses whose receivers read the top-level error first: an entry with an error would be a partition's state."""
 
 
 def error_response(response_class: type[Message], request: Message, code: ErrorCode, text: str | None) -> Message:
@@ -32,6 +51,8 @@ def error_response(response_class: type[Message], request: Message, code: ErrorC
     response = response_class()
     if isinstance(response, _SAID_ONCE):
         response.error_code = code
+        if hasattr(response, "error_message"):
+            response.error_message = text
     else:
         _fill(response, request, code, text)
     return response
@@ -57,8 +78,10 @@ def _mirror(element: type, item: object, code: ErrorCode, text: str | None) -> o
         return answer
     _fill(answer, None, code, text)
     kind = type(item)
-    first = next(f.name for f in dataclasses.fields(element) if f.type is kind and f.name != "error_code")
-    setattr(answer, first, item)
+    fields = [field for field in dataclasses.fields(element) if not field.name.startswith("error_")]
+    named = [field.name for field in fields if field.type is kind] or [f.name for f in fields if f.type == kind | None]
+    if named:
+        setattr(answer, named[0], item)
     return answer
 
 

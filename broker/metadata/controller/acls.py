@@ -44,7 +44,7 @@ class Acls:
             except KafkaError as error:
                 response.results.append(AclCreationResult(error.code, error.message))
                 continue
-            response.results.append(AclCreationResult(ErrorCode.NONE, None))
+            response.results.append(AclCreationResult(ErrorCode.NONE, ""))
             if entry not in present:
                 present.add(entry)
                 records.append(VersionedRecord(AccessControlEntryRecord(self._new_id(), *entry), 0))

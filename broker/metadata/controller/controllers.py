@@ -35,7 +35,7 @@ class Controllers:
             )
         check_listeners(request.listeners)
         record = _registration_record(request)
-        response = ControllerRegistrationResponse(error_message=None)
+        response = ControllerRegistrationResponse(error_message="")
         known = self._state.image.brokers.controllers.get(request.controller_id)
         if known == ControllerRegistration.from_record(record):
             return ControllerResult((), response)

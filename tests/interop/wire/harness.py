@@ -7,6 +7,7 @@ still show whether there was a value. Everything else is compared as received.
 import dataclasses
 import re
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +49,8 @@ Plain = object
 class WireHarness:
     """A connection to one broker, re-opened after every close, and the topic ids of that broker."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         host, _, port = bootstrap.rpartition(":")
         self._address = (host, int(port))
         self._socket: socket.socket | None = None
@@ -110,6 +112,8 @@ class WireHarness:
         if self._socket is None:
             self._socket = socket.create_connection(self._address, timeout=TIMEOUT_S)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                self._socket = self._tls.wrap_socket(self._socket, server_hostname=self._address[0])
         self._socket.sendall(frame)
 
     def _receive(self) -> bytes:
@@ -193,6 +197,7 @@ IDENTITIES = (
     *("api_key", "node_id", "resource_type", "resource_name", "topic_name", "name", "topic", "topic_id"),
     *("user", "feature", "entity_type", "entity_name", "entity"),
     *("group_id", "key", "partition_index", "partition", "index", "last_sequence", "producer_epoch", "process_id"),
+    "token_requester_principal_name",
 )
 """Fields that sort the items of a list, since brokers answer in the order of their hash tables."""
 
