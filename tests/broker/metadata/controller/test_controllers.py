@@ -24,7 +24,7 @@ def registration(
 def test_controller_is_registered_with_its_endpoints_and_features() -> None:
     cluster = Cluster()
     response = cluster.write(cluster.controller.register_controller(registration()))
-    assert (response.error_code, response.error_message) == (0, None)
+    assert (response.error_code, response.error_message) == (0, "")
     assert cluster.image.brokers.controllers[1] == ControllerRegistration(
         id=1,
         incarnation_id=incarnation_of(1),
