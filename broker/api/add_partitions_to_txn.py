@@ -46,12 +46,9 @@ class AddPartitionsToTxnHandler:
             results = await asyncio.gather(*(self._from_broker(each) for each in request.transactions))
             return AddPartitionsToTxnResponse(results_by_transaction=list(results))
         topics = request.v3_and_below_topics
-        require(
-            context,
-            WRITE_TRANSACTIONAL_ID,
-            request.v3_and_below_transactional_id,
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        )
+        if not context.allows(WRITE_TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+            refused = dict.fromkeys(_partitions(topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, refused))
         denied = denied_names(context, WRITE_TOPIC, (topic.name for topic in topics))
         producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
         errors = self._refused(topics, denied, from_client=True)

@@ -126,7 +126,7 @@ def codes(response: Any) -> set[int]:
     found: set[int] = set()
     for name in type(response).__dataclass_fields__:
         value = getattr(response, name)
-        if name == "error_code":
+        if name in ("error_code", "partition_error_code"):
             found.add(value)
         elif isinstance(value, list):
             found.update(*(codes(each) for each in value if hasattr(each, "__dataclass_fields__")))
@@ -216,7 +216,10 @@ REFUSED: list[tuple[Any, Any, int, ErrorCode]] = [
     ),
     (
         lambda transactions: AddPartitionsToTxnHandler(transactions, no_image),
-        add_partitions_to_txn.AddPartitionsToTxnRequest(v3_and_below_transactional_id="t"),
+        add_partitions_to_txn.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic("any", [0])],
+        ),
         3,
         TXN_DENIED,
     ),
