@@ -27,6 +27,9 @@ from tests.support.processes.ottla_node import run_ottla
 pytestmark = pytest.mark.interop
 
 DUMP = "kafka.tools.DumpLogSegments"
+SECRETS = re.compile(r'"(salt|storedKey|serverKey)":"[^"]*"')
+SHELL_SECRETS = re.compile(r"(salt|storedKey|serverKey)=[0-9a-f]+")
+"""Fields that Kafka's tools print and Ottla's hide."""
 SHELL = "org.apache.kafka.shell.MetadataShell"
 TIME_MS = 1_700_000_000_000
 PATIENT = {"request_timeout": PATIENCE_S}
@@ -128,7 +131,8 @@ def assert_same_dumps(path: Path) -> str:
     """Check that both dump tools print the same and find no fault. Return the output of Kafka's."""
     options = ("--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(path))
     dumped = run_tool(DUMP, *options)
-    assert run_ottla("dump-log", *options).stdout.splitlines() == dumped.splitlines()
+    redacted = SECRETS.sub(r'"\1":"[redacted]"', dumped)
+    assert run_ottla("dump-log", *options).stdout.splitlines() == redacted.splitlines()
     assert not re.findall("mismatch|corrupt|[Cc]ould not|Error|isvalid: false", dumped)
     assert dumped.count("isvalid: true") == len(re.findall("^baseOffset:", dumped, re.MULTILINE)) > 0
     return dumped
@@ -141,7 +145,7 @@ def shell_tree(path: Path) -> list[str]:
         tree = run_tool(SHELL, "--snapshot", str(path), "tree", "/")
         return None if "offset -1, epoch -1" in tree else tree
 
-    return _comparable(until(attempt, PATIENCE_S))
+    return _comparable(SHELL_SECRETS.sub(r"\1=[redacted]", until(attempt, PATIENCE_S)))
 
 
 def own_shell_tree(path: Path) -> list[str]:
