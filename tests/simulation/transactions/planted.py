@@ -134,7 +134,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         [Patch(shard, "ended", _any_outcome)], ("CommitsAreKept",), 50
     ),
     "batches of an older epoch or sequence are taken": Planted(
-        [Patch(ProducerState, "check", lambda state, header, origin: None)],
+        [Patch(ProducerState, "check", lambda state, header, origin, committed: None)],
         ("RecordsAreVisibleOnce", "CommitsAreKept", "EverythingIsDecided", "DecisionsAreOwn"),
         10,
     ),
