@@ -113,13 +113,20 @@ _MECHANISM_KEYS = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
-_SASL_LISTENER_KEYS = frozenset({"sasl.enabled.mechanisms", "sasl.jaas.config", "connections.max.reauth.ms"})
+_SASL_LISTENER_KEYS = frozenset(
+    {
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.server.callback.handler.class",
+        "connections.max.reauth.ms",
+    }
+)
 _CLUSTER_LISTENER_KEYS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
 
 
 def is_honoured_per_listener(name: str) -> bool:
     """Whether a listener may have a value of its own for an honoured broker key."""
-    return name.startswith("ssl.") or name in _CLUSTER_LISTENER_KEYS | _SASL_LISTENER_KEYS
+    return name.startswith(("ssl.", "sasl.oauthbearer.")) or name in _CLUSTER_LISTENER_KEYS | _SASL_LISTENER_KEYS
 
 
 def broker_key(name: str) -> ConfigKey | None:
@@ -135,7 +142,7 @@ def _key_behind_prefix(rest: str) -> ConfigKey | None:
     for mechanism_key in _MECHANISM_KEYS:
         if rest.endswith(mechanism_key):
             return BROKER_KEYS[mechanism_key]
-    return BROKER_KEYS.get(rest)
+    return BROKER_KEYS.get(rest.removeprefix("oauthbearer."))
 
 
 def plugin_prefixes(settings: Mapping[str, str]) -> tuple[str, ...]:

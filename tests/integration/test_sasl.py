@@ -2,13 +2,17 @@
 
 import asyncio
 import base64
+import json
 import socket
 import struct
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiokafka
 import confluent_kafka
+import jwt
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
@@ -18,6 +22,8 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 
 from broker.client import Client
 from broker.client_config import ClientConfig, ClientError
@@ -44,10 +50,34 @@ class SaslNode(OttlaNode):
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CLIENT://127.0.0.1:{self.sasl_port},"
             f"CONTROLLER://127.0.0.1:{self.controller_port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "listener.name.client.sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "listener.name.client.sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
+            "listener.name.client.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self._key_set().as_uri(),
+            "listener.name.client.oauthbearer.sasl.oauthbearer.expected.audience": "ottla",
             "listener.name.client.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="{quoted}";',
             "listener.name.client.scram-sha-512.connections.max.reauth.ms": "3000",
             "delegation.token.secret.key": "token-secret",
+        }
+
+    def _key_set(self) -> Path:
+        """Write a key set with the public half of a new key."""
+        self.signing_key = ec.generate_private_key(ec.SECP256R1())
+        public = json.loads(ECAlgorithm.to_jwk(self.signing_key.public_key()))
+        path = self.directory / "keys.json"
+        path.write_text(json.dumps({"keys": [{**public, "kid": "1", "use": "sig", "alg": "ES256"}]}))
+        return path
+
+    def with_token(self, audience: str, lifetime_s: int = 60) -> dict[str, Any]:
+        """Return settings of librdkafka with a callback that makes tokens."""
+
+        def token(_config: str) -> tuple[str, float]:
+            now_s = int(time.time())
+            claims = {"sub": "carol", "aud": audience, "iat": now_s, "exp": now_s + lifetime_s}
+            made = jwt.encode(claims, self.signing_key, algorithm="ES256", headers={"kid": "1"})
+            return made, float(now_s + lifetime_s)
+
+        config = self.librdkafka("OAUTHBEARER")
+        return {name: config[name] for name in config if name not in ("sasl.username", "sasl.password")} | {
+            "oauth_cb": token
         }
 
     def librdkafka(self, mechanism: str, user: str = "alice", password: str = PASSWORD) -> dict[str, Any]:
@@ -105,6 +135,17 @@ def produce(config: dict[str, Any]) -> str | None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_logs_in(node: SaslNode, mechanism: str) -> None:
     assert produce(node.librdkafka(mechanism)) is None
+
+
+def test_librdkafka_logs_in_with_an_oauth_token(node: SaslNode) -> None:
+    assert produce(node.with_token("ottla")) is None
+
+
+def test_token_for_another_audience_is_refused(node: SaslNode) -> None:
+    error = produce(node.with_token("other"))
+    assert error is not None
+    assert "invalid_token" in error
+    assert 'refused an OAuth token reason="The token is for another audience."' in node.log_text
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -5,7 +5,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.api.pipeline.sasl import SaslServices
@@ -17,14 +17,25 @@ from broker.metadata.controller.delegation_tokens import token_hmac
 from broker.metadata.controller.scram import MIN_ITERATIONS, scram_keys
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.security_image import ScramCredential, ScramMechanism
+from broker.node.security.oauthbearer import (
+    HANDLER_KEY,
+    OAuthBearerSettings,
+    build_check,
+    build_exchange,
+    oauthbearer_settings,
+)
 from broker.sasl.client.login_settings import PLAIN, SASL_PROTOCOLS
 from broker.sasl.jaas import parse_jaas
+from broker.sasl.mechanism import ServerExchange
 from broker.sasl.server.mechanisms import OfferedMechanism
+from broker.sasl.server.oauthbearer import OAUTHBEARER
 from broker.sasl.server.plain import PlainServer
 from broker.sasl.server.scram import ScramServer, StoredCredential, TokenCredential
 
 MECHANISMS_KEY: Final = "sasl.enabled.mechanisms"
 SCRAM: Final = {mechanism.name.replace("_", "-"): mechanism for mechanism in ScramMechanism}
+_SERVED: Final = (PLAIN, *SCRAM, OAUTHBEARER)
+_HANDLERS: Final = ("PlainServerCallbackHandler", "ScramServerCallbackHandler")
 _PLAIN_MODULE: Final = "PlainLoginModule"
 _USER_OPTION: Final = "user_"
 _SALT_BYTES: Final = 20
@@ -32,10 +43,11 @@ _SALT_BYTES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _ListenerSettings:
-    """The mechanisms of a listener, each with the longest session in ms, and the passwords of PLAIN."""
+    """The mechanisms of a listener, each with the longest session in ms, and what PLAIN and OAUTHBEARER need."""
 
     max_reauth_ms: Mapping[str, int]
-    passwords: Mapping[str, str]
+    passwords: Mapping[str, str] = field(repr=False)
+    tokens: OAuthBearerSettings | None
 
 
 class NodeSasl:
@@ -55,7 +67,7 @@ class NodeSasl:
         credentials = ImageCredentials(image, self._config.delegation_token_secret_key, clock)
         return {
             name: SaslServices(
-                _offered(settings, credentials),
+                _offered(settings, credentials, clock),
                 clock,
                 asyncio.sleep,
                 self._config.connection_failed_authentication_delay_ms,
@@ -97,14 +109,24 @@ def _token_credential(mechanism: ScramMechanism, secret: bytes) -> ScramCredenti
     return ScramCredential(salt, keys.stored_key, keys.server_key, MIN_ITERATIONS)
 
 
-def _offered(settings: _ListenerSettings, credentials: ImageCredentials) -> dict[str, OfferedMechanism]:
-    def exchange(mechanism: str) -> OfferedMechanism:
-        max_reauth_ms = settings.max_reauth_ms[mechanism]
-        if mechanism == PLAIN:
-            return OfferedMechanism(lambda: PlainServer(settings.passwords), max_reauth_ms)
-        return OfferedMechanism(lambda: ScramServer(mechanism, credentials), max_reauth_ms)
+def _offered(settings: _ListenerSettings, credentials: ImageCredentials, clock: Clock) -> dict[str, OfferedMechanism]:
+    return {
+        mechanism: OfferedMechanism(_begin(mechanism, settings, credentials, clock), max_reauth_ms)
+        for mechanism, max_reauth_ms in settings.max_reauth_ms.items()
+    }
 
-    return {mechanism: exchange(mechanism) for mechanism in settings.max_reauth_ms}
+
+def _begin(
+    mechanism: str, settings: _ListenerSettings, credentials: ImageCredentials, clock: Clock
+) -> Callable[[], ServerExchange]:
+    """Return what opens an exchange of a mechanism."""
+    if mechanism == PLAIN:
+        return lambda: PlainServer(settings.passwords)
+    if mechanism == OAUTHBEARER:
+        assert settings.tokens is not None
+        check = build_check(settings.tokens, clock)
+        return lambda: build_exchange(check)
+    return lambda: ScramServer(mechanism, credentials)
 
 
 def _settings(config: BrokerConfig, listener: str) -> _ListenerSettings:
@@ -114,17 +136,28 @@ def _settings(config: BrokerConfig, listener: str) -> _ListenerSettings:
     names = config.sasl_enabled_mechanisms if given is None else tuple(each.strip() for each in given.split(","))
     mechanisms = [name for name in names if name]
     for name in mechanisms:
-        if name != PLAIN and name not in SCRAM:
-            served = ", ".join((PLAIN, *SCRAM))
+        if name not in _SERVED:
+            served = ", ".join(_SERVED)
             raise ConfigError(
                 key, f"{key} enables {name} for listener {listener}, but this version serves {served} only."
             )
+        if name != OAUTHBEARER:
+            _check_handler(config, prefix, name)
     if not mechanisms:
         raise ConfigError(key, f"{key} enables no mechanism for listener {listener}.")
     return _ListenerSettings(
         {name: _max_reauth_ms(config, prefix, name) for name in mechanisms},
         _passwords(config, prefix, listener) if PLAIN in mechanisms else {},
+        oauthbearer_settings(config, listener) if OAUTHBEARER in mechanisms else None,
     )
+
+
+def _check_handler(config: BrokerConfig, prefix: str, mechanism: str) -> None:
+    """Raise ConfigError for a callback handler that would replace the check of PLAIN or SCRAM."""
+    key = f"{prefix}{mechanism.lower()}.{HANDLER_KEY}"
+    given = config.layers.find(key)
+    if given is not None and given.rpartition(".")[2] not in _HANDLERS:
+        raise ConfigError(key, f"{key} names a class that cannot run here; leave it out.")
 
 
 def _max_reauth_ms(config: BrokerConfig, prefix: str, mechanism: str) -> int:
