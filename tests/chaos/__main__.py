@@ -17,6 +17,8 @@ Further topics are tiered to a real S3 server that fails, is down for up to a mi
 node, independently of the node faults. One topic has no retention, one is bounded by retention and DeleteRecords, and
 one is written with acks=1. Their guarantees are the same in every mode, and have their own checkers: `tiered-...`.
 Without Go the store is a directory, which does not fail. `--no-tiered` leaves these topics out.
+
+`--secure` runs the same under TLS, SCRAM and ACLs, with mTLS between controllers.
 """
 
 import argparse
@@ -35,6 +37,7 @@ from tests.chaos.nodes import ChaosCluster
 from tests.chaos.programs import PROGRAMS
 from tests.chaos.report import Results, report
 from tests.chaos.run import Run
+from tests.chaos.security import Security
 from tests.chaos.tier import TOPICS, Tier, loads
 from tests.chaos.tier_run import TierRun
 from tests.chaos.timeline import Timeline
@@ -70,6 +73,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--min-faults", type=int, help="minimum of faults (6 per minute)")
     parser.add_argument(
         "--max-gap", type=float, default=30, help="maximum seconds in which a partition acknowledges no record"
+    )
+    parser.add_argument(
+        "--secure", action="store_true", help="use TLS, SCRAM logins and ACLs; mTLS between controllers"
     )
     parser.add_argument("--no-tiered", dest="tiered", action="store_false", help="use only the topic on local disks")
     parser.add_argument(
@@ -142,8 +148,14 @@ def carry_out(arguments: argparse.Namespace, load: Load) -> Results:
             print(f"skipped: partitions: {net.refusal}", flush=True)
         tier = stack.enter_context(store(arguments, net)) if arguments.tiered else None
         settings = None if tier is None else tier.node_settings
-        cluster = stack.enter_context(ChaosCluster(arguments.directory, arguments.make, NODES, net, settings))
+        security = Security(arguments.directory / "security", hosts(net)) if arguments.secure else None
+        nodes = ChaosCluster(arguments.directory, arguments.make, NODES, net, settings, security)
+        cluster = stack.enter_context(nodes)
         return run_with_faults(arguments, RunningParts(cluster, net, tier), load)
+
+
+def hosts(net: network.Network) -> list[str]:
+    return sorted({net.addresses(node)[0].rpartition(":")[0] for node in range(1, NODES + 1)})
 
 
 def store(arguments: argparse.Namespace, net: network.Network) -> Tier:

@@ -29,6 +29,7 @@ from tests.support.kafka.apache_kafka import free_ports
 ENTERED = "OTTLA_CHAOS_NAMESPACES"
 CLIENT_PORT = 9092
 CONTROLLER_PORT = 9093
+RUN_PORT = 9094
 CLIENTS = 0  # the host on which all clients run; nodes count from 1
 RUN = -1  # the host of the run itself and of the store; only its outgoing packets can be dropped
 _ROUTER = f"10.77.{CLIENTS}.1"  # an address of the router, which every host uses as its gateway
@@ -71,6 +72,10 @@ class Network(Protocol):
 
     def addresses(self, node: int) -> tuple[str, str]:
         """Return the addresses of the node's client listener and controller listener."""
+        ...
+
+    def run_address(self, node: int) -> str:
+        """Return the address of the node's listener for this process, which secure runs have."""
         ...
 
     def command(self, host: int, command: Sequence[str]) -> list[str]:
@@ -173,6 +178,9 @@ class Namespaces:
         host = f"10.77.{node}.2"
         return f"{host}:{CLIENT_PORT}", f"{host}:{CONTROLLER_PORT}"
 
+    def run_address(self, node: int) -> str:
+        return f"10.77.{node}.2:{RUN_PORT}"
+
     def command(self, host: int, command: Sequence[str]) -> list[str]:
         return ["nsenter", f"--net=/proc/{self.holders[host]}/ns/net", *command]
 
@@ -202,15 +210,21 @@ class Loopback:
 
     @functools.cached_property
     def _ports(self) -> list[int]:
-        return free_ports(2 * self.nodes)
+        return free_ports(3 * self.nodes)
 
     @property
     def own_address(self) -> str:
         return "127.0.0.1"
 
     def addresses(self, node: int) -> tuple[str, str]:
-        client, controller = self._ports[2 * node - 2 : 2 * node]
+        client, controller, _ = self._ports_of(node)
         return f"127.0.0.1:{client}", f"127.0.0.1:{controller}"
+
+    def run_address(self, node: int) -> str:
+        return f"127.0.0.1:{self._ports_of(node)[2]}"
+
+    def _ports_of(self, node: int) -> list[int]:
+        return self._ports[3 * node - 3 : 3 * node]
 
     def command(self, host: int, command: Sequence[str]) -> list[str]:
         return list(command)

@@ -13,6 +13,7 @@ from types import TracebackType
 from broker.client import ClientConfig, ClientError, Connection, Endpoint
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.chaos.network import Network
+from tests.chaos.security import Security
 from tests.support.kafka.apache_kafka import JARS, random_uuid_text, run_tool
 from tests.support.kafka.kraft_nodes import Make
 from tests.support.processes.ottla_node import clean_environment, run_ottla
@@ -25,8 +26,8 @@ POLL_S = 0.1
 SETTINGS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "CLIENT",
+    "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.fetch.timeout.ms": "2000",
     "controller.quorum.request.timeout.ms": "2000",
@@ -51,14 +52,23 @@ class ChaosNode:
     """A combined broker and controller on the host of the same number."""
 
     def __init__(
-        self, directory: Path, make: Make, node_id: int, network: Network, settings: Mapping[str, str]
+        self,
+        directory: Path,
+        make: Make,
+        node_id: int,
+        network: Network,
+        settings: Mapping[str, str],
+        security: Security | None,
     ) -> None:
         self.directory = directory
         self.make = make
         self.id = node_id
         self.client_address, self.controller_address = network.addresses(node_id)
+        # The run observes and administers the node here.
+        self.run_address = self.client_address if security is None else network.run_address(node_id)
         self._network = network
         self._settings = settings
+        self._security = security
         self._process: subprocess.Popen[bytes] | None = None
 
     # Files
@@ -84,16 +94,21 @@ class ChaosNode:
 
     def format(self, cluster_id: str, voters: str) -> None:
         self.directory.mkdir(parents=True)
+        listeners = f"CLIENT://{self.client_address},CONTROLLER://{self.controller_address}"
+        secure = self._security
+        if secure is not None:
+            listeners += f",RUN://{self.run_address}"
         own = {
             "node.id": str(self.id),
-            "listeners": f"PLAINTEXT://{self.client_address},CONTROLLER://{self.controller_address}",
+            "listeners": listeners,
             "controller.quorum.voters": voters,
             "log.dirs": str(self.data),
         }
         properties = self.directory / "server.properties"
-        settings = {**SETTINGS, **self._settings, **own}
+        settings = {**SETTINGS, **self._settings, **({} if secure is None else secure.node_settings), **own}
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        arguments = ("format", "-t", cluster_id, "-c", str(properties))
+        arguments = ["format", "-t", cluster_id, "-c", str(properties)]
+        arguments += [] if secure is None else secure.format_arguments
         if self.make is Make.APACHE:
             run_tool("kafka.tools.StorageTool", *arguments)
         else:
@@ -156,7 +171,7 @@ class ChaosNode:
         )
 
     def _metadata(self, topics: list[MetadataRequestTopic] | None) -> MetadataResponse | None:
-        host, _, port = self.client_address.rpartition(":")
+        host, _, port = self.run_address.rpartition(":")
         endpoint = Endpoint(host, int(port))
         config = ClientConfig((endpoint,), connect_timeout_ms=1000, request_timeout_ms=2000)
         try:
@@ -204,12 +219,21 @@ class ChaosCluster:
     """
 
     def __init__(
-        self, directory: Path, make: Make, nodes: int, network: Network, settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        make: Make,
+        nodes: int,
+        network: Network,
+        settings: Mapping[str, str] | None = None,
+        security: Security | None = None,
     ) -> None:
         self.directory = directory
+        self.security = security
         self._dead: set[int] = set()
         numbers = range(1, nodes + 1)
-        self.nodes = [ChaosNode(directory / f"node-{each}", make, each, network, settings or {}) for each in numbers]
+        self.nodes = [
+            ChaosNode(directory / f"node-{each}", make, each, network, settings or {}, security) for each in numbers
+        ]
 
     def __enter__(self) -> "ChaosCluster":
         cluster_id = random_uuid_text()
@@ -219,6 +243,8 @@ class ChaosCluster:
                 node.format(cluster_id, voters)
                 node.launch()
             self.wait_ready()
+            if self.security is not None:
+                self.security.grant(self.bootstrap)
         except BaseException:
             self.kill()
             raise
@@ -249,6 +275,12 @@ class ChaosCluster:
 
     @property
     def bootstrap(self) -> str:
+        """Return the addresses for this process."""
+        return ",".join(node.run_address for node in self.nodes)
+
+    @property
+    def client_bootstrap(self) -> str:
+        """Return the addresses for client programs."""
         return ",".join(node.client_address for node in self.nodes)
 
     def wait_ready(self) -> None:

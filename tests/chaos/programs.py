@@ -2,13 +2,14 @@
 
 Arguments are a role, the bootstrap servers, the topic and its partition count; for a producer also its number, records
 per second, bytes per record, and "all" or "1". A program prints lines of events.py. On "finish" at standard input it
-ends once all sent records are acknowledged or given up. When standard input closes, it ends at once.
+ends once all sent records are acknowledged or given up. When standard input closes, it ends at once. With CHAOS_USER,
+CHAOS_PASSWORD and CHAOS_AUTHORITY (a PEM file) in its environment it logs in with SCRAM-SHA-512 over TLS.
 """
 
 import contextlib
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.chaos.events import Event, parse
@@ -31,6 +32,7 @@ class Program(threading.Thread):
         log: Path,
         lock: threading.Lock,
         heard: Callable[[Event], None],
+        environment: Mapping[str, str],
     ) -> None:
         super().__init__(daemon=True)
         self.title = f"{client} {arguments[0]}"
@@ -44,7 +46,7 @@ class Program(threading.Thread):
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=clean_environment(),
+                env={**clean_environment(), **environment},
                 cwd=REPOSITORY,
             )
         self.start()

@@ -28,6 +28,9 @@ class RecordedNetwork:
     def addresses(self, node: int) -> tuple[str, str]:
         return f"127.0.0.1:{9000 + node}", f"127.0.0.1:{9500 + node}"
 
+    def run_address(self, node: int) -> str:
+        raise NotImplementedError
+
     def command(self, _host: int, command: Sequence[str]) -> list[str]:
         return list(command)
 

@@ -67,9 +67,9 @@ class TierRun:
         self._tier = tier
         cluster = tier.cluster
         self._copies = CopyWatch(
-            [node.client_address for node in cluster.nodes],
+            [node.run_address for node in cluster.nodes],
             TOPICS,
-            lambda: [node.client_address for node in cluster.living],
+            lambda: [node.run_address for node in cluster.living],
         )
         self._deletions = Deletions(cluster.bootstrap, BOUNDED, PARTITIONS, random.Random(chance.random()))
         self._faults = _store_faults(tier, network, random.Random(chance.random()))

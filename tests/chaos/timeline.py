@@ -57,7 +57,7 @@ class Timeline:
                 known[node.id] = view
 
     def _view(self, node: ChaosNode) -> View:
-        host, _, port = node.client_address.rpartition(":")
+        host, _, port = node.run_address.rpartition(":")
         endpoint = Endpoint(host, int(port))
         config = ClientConfig((endpoint,), connect_timeout_ms=TIMEOUT_MS, request_timeout_ms=TIMEOUT_MS)
         try:

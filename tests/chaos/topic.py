@@ -114,9 +114,11 @@ class TopicRun:
 
     def _launch(self, client: ClientLibrary, role: str, own: Sequence[str], heard: Callable[[Event], None]) -> Program:
         load = self.load
-        arguments = [role, self._cluster.bootstrap, load.topic, str(load.partitions), *own]
+        arguments = [role, self._cluster.client_bootstrap, load.topic, str(load.partitions), *own]
         log = self._cluster.directory / f"{load.topic}-{client}-{role}.log"
-        program = Program(self._network, client, arguments, log, self._lock, heard)
+        security = self._cluster.security
+        environment = {} if security is None else security.client_environment
+        program = Program(self._network, client, arguments, log, self._lock, heard, environment)
         self._programs.append(program)
         return program
 

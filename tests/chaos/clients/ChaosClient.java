@@ -134,6 +134,15 @@ public final class ChaosClient {
         config.put("retry.backoff.ms", "50");
         config.put("retry.backoff.max.ms", "500");
         config.put("metadata.max.age.ms", "3000");
+        String user = System.getenv("CHAOS_USER");
+        if (user != null) {
+            config.put("security.protocol", "SASL_SSL");
+            config.put("sasl.mechanism", "SCRAM-SHA-512");
+            config.put("sasl.jaas.config", "org.apache.kafka.common.security.scram.ScramLoginModule required username=\""
+                    + user + "\" password=\"" + System.getenv("CHAOS_PASSWORD") + "\";");
+            config.put("ssl.truststore.type", "PEM");
+            config.put("ssl.truststore.location", System.getenv("CHAOS_AUTHORITY"));
+        }
         return config;
     }
 

@@ -19,7 +19,7 @@ END_TIMEOUT_S = 60
 REST_S = 1.0
 """Pause between two readings of the topic."""
 QUIET_CODES = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
-COMMON = {
+COMMON: dict[str, object] = {
     "socket.timeout.ms": 5000,
     "socket.connection.setup.timeout.ms": 2000,
     "reconnect.backoff.ms": 50,
@@ -27,6 +27,14 @@ COMMON = {
     "topic.metadata.refresh.interval.ms": 3000,
     "log_level": 0,
 }
+if "CHAOS_USER" in os.environ:
+    COMMON |= {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": os.environ["CHAOS_USER"],
+        "sasl.password": os.environ["CHAOS_PASSWORD"],
+        "ssl.ca.location": os.environ["CHAOS_AUTHORITY"],
+    }
 
 
 def now_ms() -> int:

@@ -5,6 +5,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const (
@@ -115,7 +118,7 @@ func readCommands() {
 }
 
 func common(bootstrap string) []kgo.Opt {
-	return []kgo.Opt{
+	options := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.DialTimeout(2 * time.Second),
 		kgo.RequestTimeoutOverhead(5 * time.Second),
@@ -123,6 +126,23 @@ func common(bootstrap string) []kgo.Opt {
 		kgo.MetadataMaxAge(3 * time.Second),
 		kgo.RetryBackoffFn(func(tries int) time.Duration { return min(time.Duration(tries)*50, 500) * time.Millisecond }),
 		kgo.DisableClientMetrics(),
+	}
+	if user := os.Getenv("CHAOS_USER"); user != "" {
+		options = append(options, login(user, os.Getenv("CHAOS_PASSWORD"), os.Getenv("CHAOS_AUTHORITY"))...)
+	}
+	return options
+}
+
+func login(user, password, authority string) []kgo.Opt {
+	certificate, err := os.ReadFile(authority)
+	if err != nil {
+		panic(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(certificate)
+	return []kgo.Opt{
+		kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}),
+		kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()),
 	}
 }
 
