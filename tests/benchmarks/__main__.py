@@ -32,6 +32,7 @@ from tests.benchmarks.sides import Side
 from tests.benchmarks.workloads import (
     Consume,
     HalfLoad,
+    HandShakes,
     OneMessageRequests,
     Produce,
     SyncProduce,
@@ -134,6 +135,7 @@ def run(asked: int | None, only: str) -> list[Row]:
     return (
         rows
         + acl_rows(only, runs, makers)
+        + tls_rows(only, runs, makers)
         + coordinator_rows(only)
         + metadata_rows(only)
         + replication_rows(only, asked)
@@ -162,6 +164,28 @@ def acl_rows(only: str, runs: int, makers: Sequence[Maker]) -> list[Row]:
                     load_acls(side.bootstrap, count)
             rows += rows_of(workload, both, runs)
     return rows
+
+
+def tls_rows(only: str, runs: int, makers: Sequence[Maker]) -> list[Row]:
+    """Measure transfers of 1 KB records, single requests and hand-shakes over TLS."""
+    condition = ", TLS"
+    workloads: Sequence[Workload] = (
+        Produce(1000, 300_000, condition),
+        Consume(1000, 600_000, condition),
+        OneMessageRequests(condition),
+        HandShakes(),
+    )
+    chosen = [each for each in workloads if any(only in name for name in each.figures)]
+    if not chosen:
+        return []
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        settings = sides.tls_settings(Path(directory))
+        both = [
+            stack.enter_context(make(Path(directory) / make.__name__, settings.broker, settings.client))
+            for make in (sides.ottla, sides.kafka)
+            if make in makers
+        ]
+        return [each for workload in chosen for each in rows_of(workload, both, runs)]
 
 
 def coordinator_workloads() -> Sequence[Workload]:

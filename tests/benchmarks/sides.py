@@ -11,6 +11,7 @@ from types import MappingProxyType
 import psutil
 
 from broker.authorizer.standard import STANDARD_AUTHORIZER
+from tests.support.certificates import CertificateAuthority
 from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
 from tests.support.processes.ottla_node import OttlaNode
 
@@ -29,11 +30,12 @@ AUTHORIZED = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.n
 
 @dataclass
 class Side:
-    """One running broker: its address and process."""
+    """One running broker: its address and process, and settings of librdkafka that clients need."""
 
     name: str
     bootstrap: str
     process: psutil.Process
+    client: Mapping[str, str] = NOTHING_MORE
 
     def cpu_s(self) -> float:
         """Return the processor time so far, user and system."""
@@ -53,20 +55,48 @@ class Side:
         return kilobytes / 1000
 
 
+@dataclass(frozen=True)
+class TlsSettings:
+    """Settings under which clients use TLS on the only listener: those of brokers, and of librdkafka."""
+
+    broker: Mapping[str, str]
+    client: Mapping[str, str]
+
+
+def tls_settings(directory: Path) -> TlsSettings:
+    """Write keys of a new authority to `directory`: elliptic curves, as most brokers have today."""
+    authority = CertificateAuthority()
+    trusted = directory / "authority.pem"
+    trusted.write_text(authority.pem)
+    keys = authority.issue("broker", "127.0.0.1").write_pem(directory / "broker.pem")
+    broker = {
+        "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keys),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(trusted),
+    }
+    return TlsSettings(broker, {"security.protocol": "ssl", "ssl.ca.location": str(trusted)})
+
+
 @contextlib.contextmanager
-def ottla(directory: Path, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Side]:
+def ottla(
+    directory: Path, more: Mapping[str, str] = NOTHING_MORE, client: Mapping[str, str] = NOTHING_MORE
+) -> Iterator[Side]:
     """Run Ottla, one node, with `more` settings."""
     with OttlaNode(directory, {**SETTINGS, **more}) as node:
-        yield Side("ottla", node.bootstrap, psutil.Process(node.pid))
+        yield Side("ottla", node.bootstrap, psutil.Process(node.pid), client)
 
 
 @contextlib.contextmanager
-def kafka(directory: Path, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Side]:
+def kafka(
+    directory: Path, more: Mapping[str, str] = NOTHING_MORE, client: Mapping[str, str] = NOTHING_MORE
+) -> Iterator[Side]:
     """Run Apache Kafka, one node with a heap of 1 GB (its scripts' default), with `more` settings."""
     before = {child.pid for child in psutil.Process().children()}
     with apache_kafka(directory, {**SETTINGS, **more}) as bootstrap:
         (started,) = [child for child in psutil.Process().children() if child.pid not in before]
-        yield Side("kafka", bootstrap, started)
+        yield Side("kafka", bootstrap, started, client)
 
 
 def kafka_unavailable() -> str | None:

@@ -4,12 +4,15 @@ import contextlib
 import itertools
 import select
 import shutil
+import socket
+import ssl
 import statistics
 import subprocess
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -18,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client import Client, ClientConfig
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from tests.benchmarks.sides import Side
+from tests.benchmarks.sides import NOTHING_MORE, Side
 from tests.benchmarks.wire import Wire, check_produced, fetch_frame, fetched_bytes, produce_frame
 
 HIGHER, LOWER = "higher", "lower"
@@ -38,7 +41,7 @@ class Workload(Protocol):
 
 def create_topic(side: Side, name: str) -> None:
     """Create a topic with one partition, and wait until it is ready."""
-    admin = AdminClient({"bootstrap.servers": side.bootstrap})  # its calls end when it is deleted
+    admin = AdminClient({"bootstrap.servers": side.bootstrap, **side.client})  # its calls end when it is deleted
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
 
 
@@ -69,35 +72,32 @@ def load_acls(bootstrap: str, count: int) -> None:
 
 def delete_topic(side: Side, name: str) -> None:
     """Delete a topic."""
-    admin = AdminClient({"bootstrap.servers": side.bootstrap})
+    admin = AdminClient({"bootstrap.servers": side.bootstrap, **side.client})
     admin.delete_topics([name])[name].result(30)
 
 
-def fill(bootstrap: str, topic: str, size: int, count: int, acks: str = "1") -> None:
-    """Produce `count` records of `size` random printable bytes at librdkafka's full speed."""
+def fill(
+    bootstrap: str, topic: str, size: int, count: int, acks: str = "1", client: Mapping[str, str] = NOTHING_MORE
+) -> None:
+    """Produce `count` records of `size` random printable bytes at full speed with librdkafka and its `client` settings."""
+    settings = {"acks": acks, "linger.ms": "5", **client}
     if shutil.which("kcat") is None:
-        _fill_with_confluent(bootstrap, topic, size, count, acks)
+        _fill_with_confluent({"bootstrap.servers": bootstrap, **settings}, topic, size, count)
         return
-    command = [
-        "kcat",
-        "-P",
-        "-b",
-        bootstrap,
-        "-t",
-        topic,
-        "-X",
-        f"acks={acks}",
-        "-X",
-        "linger.ms=5",
-        "-l",
-        str(write_lines(size, count)),
-    ]
-    command += ["-X", "queue.buffering.max.messages=1000000", "-X", "queue.buffering.max.kbytes=262144"]
-    subprocess.run(command, check=True, timeout=600)
+    settings |= {"queue.buffering.max.messages": "1000000", "queue.buffering.max.kbytes": "262144"}
+    lines = str(write_lines(size, count))
+    subprocess.run(
+        ["kcat", "-P", "-b", bootstrap, "-t", topic, *options(settings), "-l", lines], check=True, timeout=600
+    )
 
 
-def _fill_with_confluent(bootstrap: str, topic: str, size: int, count: int, acks: str) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 5})
+def options(settings: Mapping[str, str]) -> list[str]:
+    """Return settings of librdkafka as options of kcat."""
+    return [part for key, value in settings.items() for part in ("-X", f"{key}={value}")]
+
+
+def _fill_with_confluent(settings: Mapping[str, str], topic: str, size: int, count: int) -> None:
+    producer = confluent_kafka.Producer({**settings})
     value = next(_texts(size))
     for _ in range(count):
         while True:
@@ -128,9 +128,9 @@ def _texts(size: int) -> Iterator[bytes]:
 class Produce:
     """MB/s to one partition, acks=1, and the broker's processor time per MB."""
 
-    def __init__(self, size: int, count: int) -> None:
+    def __init__(self, size: int, count: int, condition: str = "") -> None:
         self._size, self._count = size, count
-        self._rate, self._cost = f"produce {size} B", f"produce {size} B, broker CPU"
+        self._rate, self._cost = f"produce {size} B{condition}", f"produce {size} B, broker CPU{condition}"
         self.figures = {self._rate: ("MB/s", HIGHER), self._cost: ("ms/MB", LOWER)}
 
     def run(self, side: Side) -> dict[str, float]:
@@ -138,7 +138,7 @@ class Produce:
         write_lines(self._size, self._count)
         with new_topic(side, "produce") as topic:
             started, cpu = time.monotonic(), side.cpu_s()
-            fill(side.bootstrap, topic, self._size, self._count)
+            fill(side.bootstrap, topic, self._size, self._count, client=side.client)
             took, used = time.monotonic() - started, side.cpu_s() - cpu
         megabytes = self._size * self._count / 1e6
         return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
@@ -158,9 +158,9 @@ class Consume:
         "check.crcs": "false",
     }
 
-    def __init__(self, size: int, count: int) -> None:
+    def __init__(self, size: int, count: int, condition: str = "") -> None:
         self._size, self._count = size, count
-        self._rate, self._cost = f"consume {size} B", f"consume {size} B, broker CPU"
+        self._rate, self._cost = f"consume {size} B{condition}", f"consume {size} B, broker CPU{condition}"
         self.figures = {self._rate: ("MB/s", HIGHER), self._cost: ("ms/MB", LOWER)}
         self._topics: dict[str, str] = {}
 
@@ -179,11 +179,11 @@ class Consume:
         return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
 
     def _fill(self, side: Side, topic: str) -> None:
-        fill(side.bootstrap, topic, self._size, self._count)
+        fill(side.bootstrap, topic, self._size, self._count, client=side.client)
 
     def _drain(self, side: Side, topic: str, count: int) -> float:
         command = ["kcat", "-C", "-q", "-b", side.bootstrap, "-t", topic, "-o", "beginning", "-c", str(count)]
-        command += [part for key, value in self.PREFETCH.items() for part in ("-X", f"{key}={value}")]
+        command += options({**self.PREFETCH, **side.client})
         started = time.monotonic()
         subprocess.run(command, check=True, timeout=600, stdout=subprocess.DEVNULL)
         return time.monotonic() - started
@@ -192,7 +192,13 @@ class Consume:
         """Consume with confluent-kafka, slower by a Python object per record."""
         started = time.monotonic()
         consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": side.bootstrap, "group.id": "bench", "enable.auto.commit": False, **self.PREFETCH}
+            {
+                "bootstrap.servers": side.bootstrap,
+                "group.id": "bench",
+                "enable.auto.commit": False,
+                **self.PREFETCH,
+                **side.client,
+            }
         )
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         read = 0
@@ -221,7 +227,7 @@ class OneMessageRequests:
 
     def _send(self, side: Side, topic: str) -> dict[str, float]:
         producer = confluent_kafka.Producer(
-            {"bootstrap.servers": side.bootstrap, "acks": 1, "linger.ms": 0, "batch.num.messages": 1}
+            {"bootstrap.servers": side.bootstrap, "acks": 1, "linger.ms": 0, "batch.num.messages": 1, **side.client}
         )
         producer.list_topics(topic, timeout=30)
         value = b"x" * 100
@@ -231,6 +237,33 @@ class OneMessageRequests:
         assert producer.flush(300) == 0
         took, used = time.monotonic() - started, side.cpu_s() - cpu
         return {self._rate: self.COUNT / took, self._cost: used * 1e6 / self.COUNT}
+
+
+class HandShakes:
+    """Full TLS 1.3 hand-shakes per second from a few threads, and the broker's processor time of each."""
+
+    COUNT, THREADS = 2_000, 4
+
+    def __init__(self) -> None:
+        self.figures = {"TLS hand-shakes": ("1/s", HIGHER), "TLS hand-shake, broker CPU": ("us", LOWER)}
+
+    def run(self, side: Side) -> dict[str, float]:
+        """Run once."""
+        context = ssl.create_default_context(cafile=side.client["ssl.ca.location"])
+        host, _, port = side.bootstrap.rpartition(":")
+
+        def shake(_: int) -> None:
+            with (
+                socket.create_connection((host, int(port)), timeout=30) as connection,
+                context.wrap_socket(connection, server_hostname=host) as secured,
+            ):
+                assert secured.version() == "TLSv1.3"
+
+        started, cpu = time.monotonic(), side.cpu_s()
+        with ThreadPoolExecutor(self.THREADS) as threads:
+            list(threads.map(shake, range(self.COUNT)))
+        took, used = time.monotonic() - started, side.cpu_s() - cpu
+        return {"TLS hand-shakes": self.COUNT / took, "TLS hand-shake, broker CPU": used * 1e6 / self.COUNT}
 
 
 class SyncProduce:
