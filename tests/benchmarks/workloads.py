@@ -79,7 +79,7 @@ def delete_topic(side: Side, name: str) -> None:
 def fill(
     bootstrap: str, topic: str, size: int, count: int, acks: str = "1", client: Mapping[str, str] = NOTHING_MORE
 ) -> None:
-    """Produce `count` records of `size` random printable bytes at full speed with librdkafka and its `client` settings."""
+    """Produce `count` records of `size` random printable bytes at librdkafka's full speed, with `client` settings."""
     settings = {"acks": acks, "linger.ms": "5", **client}
     if shutil.which("kcat") is None:
         _fill_with_confluent({"bootstrap.servers": bootstrap, **settings}, topic, size, count)
