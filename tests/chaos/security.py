@@ -36,6 +36,8 @@ class Security:
         self._trust = directory / "authority.pem"
         self._trust.write_text(authority.pem)
         self._keys = authority.issue(NODE_USER, *hosts).write_pem(directory / "nodes.pem")
+        self._hosts = directory / "hosts"
+        self._hosts.write_text("127.0.0.1 localhost\n")
         self._passwords = {user: secrets.token_urlsafe(16) for user in (CLIENT_USER, NODE_USER)}
 
     @property
@@ -74,6 +76,8 @@ class Security:
             "CHAOS_USER": CLIENT_USER,
             "CHAOS_PASSWORD": self._passwords[CLIENT_USER],
             "CHAOS_AUTHORITY": str(self._trust),
+            # Java looks up the name of each server's address, which takes seconds where no name server answers.
+            "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={self._hosts}",
         }
 
     def grant(self, bootstrap: str) -> None:
