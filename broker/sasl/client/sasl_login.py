@@ -20,8 +20,12 @@ RENEWAL_WINDOW: Final = (0.85, 0.95)
 class SaslLogin:
     """A mechanism and the credentials for it. `begin` starts an exchange; secrets are not shown."""
 
-    def __init__(self, mechanism: str, begin: Callable[[], ClientExchange]) -> None:
+    def __init__(
+        self, mechanism: str, begin: Callable[[], ClientExchange], explain: Callable[[str], str] = str
+    ) -> None:
         self.mechanism = mechanism
+        self.explain = explain
+        """Function that puts an error message of the server into words."""
         self._begin = begin
 
     def __repr__(self) -> str:
@@ -67,7 +71,8 @@ class LoginSequence:
     def _continue(self, response: SaslAuthenticateResponse) -> Message | None:
         assert self._exchange is not None
         if response.error_code:
-            raise self._failure(response.error_message or f"error {_name_of(response.error_code)}")
+            message = self._login.explain(response.error_message or f"error {_name_of(response.error_code)}")
+            raise self._failure(message)
         try:
             token = self._exchange.respond(response.auth_bytes)
         except AuthenticationFailed as error:
