@@ -150,7 +150,7 @@ def test_unusable_location_is_reported_before_spark_starts(tmp_path: Path, capsy
     [
         (
             "security.protocol=SASL_SSL",
-            "sasl.mechanism=GSSAPI is not implemented; use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+            "sasl.mechanism=GSSAPI is not implemented; use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
         ),
         ("request.timeout.ms=soon", "request.timeout.ms=soon is not a positive number."),
         ("fetch.max.wait.ms=0", "kafka.fetch.max.wait.ms must be a positive number, not '0'."),
