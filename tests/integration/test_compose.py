@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.cli.node.container import prepare
-from broker.config.load import load_config
+from broker.config.exposure import exposure_warnings
+from broker.config.load import load_config, read_properties
+from broker.tls.principal_rules import parse_principal_rules
 from storage.tiered.loading.store_uri import parse_store_uri
 from tests.support.clients.checkable_records import Recipe, read_back, write
 from tests.support.clients.partition_states import until
@@ -22,7 +26,10 @@ pytestmark = pytest.mark.integration
 
 FILE = REPOSITORY / "docker-compose.yml"
 NODES = ("node-1", "node-2", "node-3")
+SECURE_NODES = ("secure-node-1", "secure-node-2", "secure-node-3")
+PIPELINES = ("metadata-pipeline", "secure-metadata-pipeline")
 BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9102,127.0.0.1:9112"
+STORE = "endpoint=http://s3:7070&region=us-east-1&path-style=true"
 TOPIC = "through-everything"
 STEP = 2_000
 RECIPE = Recipe(4096, time.time_ns() // 1_000_000 - 3_600_000)
@@ -33,17 +40,21 @@ RECIPE = Recipe(4096, time.time_ns() // 1_000_000 - 3_600_000)
 
 @pytest.fixture(scope="module")
 def services() -> Mapping[str, Any]:
-    """Return the services as `docker compose config` resolves them, including the pipeline's profile."""
+    """Return the services as `docker compose config` resolves them, of all profiles."""
     if (reason := containers.compose_reason()) is not None:
         pytest.skip(reason)
-    found = compose_document("--profile", "spark", file=FILE)["services"]
+    found = compose_document("--profile", "spark", "--profile", "secure-spark", file=FILE)["services"]
     assert isinstance(found, dict)
     return found
 
 
 def test_compose_accepts_the_file(services: Mapping[str, Any]) -> None:
-    assert set(services) == {*NODES, "s3", "bucket", "metadata-pipeline"}
+    others = {"s3", "bucket", "secure-secrets", "secure-user"}
+    assert set(services) == {*NODES, *SECURE_NODES, *PIPELINES, *others}
     assert services["metadata-pipeline"]["profiles"] == ["spark"]
+    assert services["secure-metadata-pipeline"]["profiles"] == ["secure-spark"]
+    for name in (*SECURE_NODES, "secure-secrets", "secure-user"):
+        assert services[name]["profiles"] == ["secure", "secure-spark"]
 
 
 @pytest.mark.parametrize("name", NODES)
@@ -57,6 +68,18 @@ def test_node_loads_its_environment_as_config(name: str, services: Mapping[str, 
     assert config.log_dirs == (services[name]["volumes"][0]["target"],)
 
 
+@pytest.mark.parametrize("name", SECURE_NODES)
+def test_secure_node_is_open_to_nobody(name: str, services: Mapping[str, Any], tmp_path: Path) -> None:
+    start = prepare(services[name]["environment"], tmp_path / "nothing-mounted")
+    config, warnings = load_config(None, (), start.environment)
+    assert [*warnings, *exposure_warnings(config)] == []
+    assert f"secure-node-{config.node_id}" == name
+    assert set(config.listener_protocols.values()) == {"SASL_SSL", "SSL"}
+    rules = parse_principal_rules(start.environment["KAFKA_SSL_PRINCIPAL_MAPPING_RULES"])
+    super_users = start.environment["KAFKA_SUPER_USERS"].split(";")
+    assert f"User:{rules.name_of(f'CN=node-{config.node_id}')}" in super_users
+
+
 def test_services_run_with_few_privileges(services: Mapping[str, Any]) -> None:
     for name, service in services.items():
         assert (name, service["read_only"]) == (name, True)
@@ -65,24 +88,24 @@ def test_services_run_with_few_privileges(services: Mapping[str, Any]) -> None:
         assert {port["host_ip"] for port in service.get("ports", ())} <= {"127.0.0.1"}
 
 
-@pytest.mark.parametrize("name", [*NODES, "metadata-pipeline"])
+@pytest.mark.parametrize("name", [*NODES, *SECURE_NODES, *PIPELINES])
 def test_services_with_data_have_a_long_stop_grace_period(name: str, services: Mapping[str, Any]) -> None:
     assert services[name]["stop_grace_period"] == "1m0s"
     assert services[name]["volumes"]
     assert services[name]["restart"] == "unless-stopped"
 
 
-def test_pipeline_parses_its_options(services: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize(("name", "node"), [*zip(PIPELINES, ("node-1", "secure-node-1"), strict=True)])
+def test_pipeline_parses_its_options(name: str, node: str, services: Mapping[str, Any]) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ottla[spark]'")
     from spark_jobs.metadata_snapshots.__main__ import metadata_snapshots
 
-    options = metadata_snapshots.make_context(
-        "metadata_snapshots", list(services["metadata-pipeline"]["command"])
-    ).params
+    service = services[name]
+    options = metadata_snapshots.make_context("metadata_snapshots", list(service["command"])).params
     for place in (options["out"], options["tables"]):
         assert parse_store_uri(place).bucket == "ottla"
-    assert options["out"] == services["node-1"]["environment"]["KAFKA_OTTLA_METADATA_SNAPSHOT_IMPORT_URI"]
-    assert options["checkpoint"].startswith(services["metadata-pipeline"]["volumes"][0]["target"])
+    assert options["out"] == services[node]["environment"]["KAFKA_OTTLA_METADATA_SNAPSHOT_IMPORT_URI"]
+    assert options["checkpoint"].startswith(service["volumes"][0]["target"])
 
 
 def test_docker_context_holds_everything_in_the_image() -> None:
@@ -159,20 +182,54 @@ def test_data_survives_killed_paused_disconnected_and_stopped_nodes(compose: Eng
 @pytest.mark.timeout(3600)
 def test_pipeline_writes_snapshots_and_tables_to_the_store(compose: Engine) -> None:
     compose.docker("compose", "--profile", "spark", "up", "--detach", "--build", "metadata-pipeline")
-    until(lambda: "latest.json" in _objects(compose, "metadata"), timeout_s=600)
-    until(lambda: any(name.startswith("changes/") for name in _objects(compose, "tables")), timeout_s=120)
+    until(lambda: "latest.json" in _objects(compose, f"s3://ottla/metadata?{STORE}"), timeout_s=600)
+    until(
+        lambda: any(name.startswith("changes/") for name in _objects(compose, f"s3://ottla/tables?{STORE}")),
+        timeout_s=120,
+    )
     compose.docker("compose", "--profile", "spark", "stop", "metadata-pipeline")
     assert _status(compose, "metadata-pipeline")["State"]["ExitCode"] == 0
 
 
-def _objects(engine: Engine, prefix: str) -> list[str]:
-    """Return the object names below a prefix of the bucket, as listed by a node."""
-    uri = f"s3://ottla/{prefix}?endpoint=http://s3:7070&region=us-east-1&path-style=true"
+def _objects(engine: Engine, uri: str, service: str = "node-1") -> list[str]:
+    """Return the object names at a place of the bucket, as listed by a node."""
     code = (
         f"from storage.tiered.loading.store_uri import open_store; place = open_store({uri!r});"
         " print(*(place.name(each.key) for each in place.store.list(place.prefix)), sep='\\n')"
     )
-    return engine.docker("compose", "exec", "-T", "node-1", "python", "-c", code).splitlines()
+    return engine.docker("compose", "exec", "-T", service, "python", "-c", code).splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_secure_profile_lets_in_the_super_user_alone(engine: Engine, tmp_path: Path) -> None:
+    """The super user writes over TLS and SCRAM; the pipeline reads the metadata as a node."""
+    secure = ("compose", "--profile", "secure-spark")
+    engine.docker("build", "--quiet", "--target", "ottla", "--tag", "ottla", str(REPOSITORY))
+    try:
+        engine.docker(*secure, "up", "--detach", "--build", "secure-user", "secure-metadata-pipeline", timeout_s=3000)
+        until(lambda: _status(engine, "secure-user")["State"]["Status"] == "exited", timeout_s=120)
+        assert _status(engine, "secure-user")["State"]["ExitCode"] == 0
+        for name in ("librdkafka.properties", "ca.pem"):
+            engine.docker("cp", f"ottla-secure-node-1-1:/etc/kafka/secrets/{name}", str(tmp_path / name))
+        settings = {**read_properties(str(tmp_path / "librdkafka.properties")), "ssl.ca.location": f"{tmp_path}/ca.pem"}
+        admin = AdminClient(settings)
+        admin.create_topics([NewTopic("secured", 1, 3)])["secured"].result(60)
+        assert _produced(settings) is None
+        assert _produced({**settings, "sasl.password": "wrong"}) is not None
+        place = f"s3://ottla/secure/metadata?{STORE}"
+        until(lambda: "latest.json" in _objects(engine, place, "secure-node-1"), timeout_s=600)
+    finally:
+        engine.docker(*secure, "down", "--volumes", "--timeout", "60", check=False)
+
+
+def _produced(settings: Mapping[str, str]) -> str | None:
+    """Produce one record; return the error if it is not delivered within ten seconds."""
+    outcome: list[str | None] = []
+    producer = Producer({**settings, "message.timeout.ms": 10_000})
+    producer.produce("secured", b"x", on_delivery=lambda error, _: outcome.append(error and error.str()))
+    producer.flush(30)
+    return outcome[0] if outcome else "no answer"
 
 
 @pytest.mark.slow

@@ -32,14 +32,19 @@ def rotate_secrets(directory: SecureDirectory, now: datetime.datetime) -> list[s
     if not directory.is_complete():
         raise CommandFailed(f"{directory.path} is not of a cluster that was started with --secure.")
     password = new_password()
+    change_password(directory, password)
+    directory.set_password(password)
+    return directory.renew_certificates(now)
+
+
+def change_password(directory: SecureDirectory, password: str) -> None:
+    """Give the super user a password, in the name of a node. Raises CommandFailed or OSError."""
     node_client = str(directory.path / NODE_CLIENT_FILE)
     with session(read_properties(node_client)["bootstrap.servers"], node_client) as client:
         response = client.call(upsertion(password), AlterUserScramCredentialsResponse)
         for result in response.results:
             if result.error_code:
                 raise KafkaError(ErrorCode(result.error_code), result.error_message or "")
-    directory.set_password(password)
-    return directory.renew_certificates(now)
 
 
 def upsertion(password: str) -> AlterUserScramCredentialsRequest:

@@ -45,6 +45,15 @@ def new_password() -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class SecureNode:
+    """A node of a secure cluster: the names in its certificate, and HOST:PORT for clients and for other nodes."""
+
+    hosts: Sequence[str]
+    client_addresses: Sequence[str]
+    internal_addresses: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class SecureDirectory:
     """The files below `path`. Methods block and raise CommandFailed or OSError."""
 
@@ -60,17 +69,23 @@ class SecureDirectory:
         return (self.path / PASSWORD_FILE).exists()
 
     def prepare(self, nodes: Sequence[BrokerConfig], now: datetime.datetime) -> str:
+        """Make what is missing for nodes with these settings; see `prepare_for`."""
+        return self.prepare_for(
+            [SecureNode(_hosts(each), _client_addresses(each), _internal_addresses(each)) for each in nodes], now
+        )
+
+    def prepare_for(self, nodes: Sequence[SecureNode], now: datetime.datetime) -> str:
         """Make what is missing and return the `--add-scram` text of the super user."""
         make_private_directory(self.path)
         authority = self._authority(now)
-        for number, config in enumerate(nodes, start=1):
-            self._keep_certificate(authority, number, _hosts(config), now)
+        for number, node in enumerate(nodes, start=1):
+            self._keep_certificate(authority, number, node.hosts, now)
         password_file = self.path / PASSWORD_FILE
         if not password_file.exists():
             write_private(password_file, f"{new_password()}\n")
         self._write_clients(
-            [address for config in nodes for address in _client_addresses(config)],
-            [address for config in nodes for address in _internal_addresses(config)],
+            [address for node in nodes for address in node.client_addresses],
+            [address for node in nodes for address in node.internal_addresses],
         )
         return f"{MECHANISM}=[name={ADMIN},password={self.password}]"
 
