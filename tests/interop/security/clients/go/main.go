@@ -30,7 +30,7 @@ func common(bootstrap string, certificates ...tls.Certificate) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(bootstrap),
 		kgo.DialTLSConfig(&tls.Config{RootCAs: trusted, Certificates: certificates}),
-		kgo.RecordDeliveryTimeout(15 * time.Second),
+		kgo.RecordDeliveryTimeout(4 * time.Second),
 		kgo.RetryTimeout(5 * time.Second),
 		kgo.UnknownTopicRetries(1),
 	}
