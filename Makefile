@@ -88,8 +88,9 @@ migration: $(BIN)/.installed-test  ## move a live group of librdkafka and Java c
 quotas: $(BIN)/.installed-test  ## measure a quota of 1 MB/s on three nodes, and the latency of another client (minutes)
 	OTTLA_QUOTA_SHOW=1 $(BIN)/python -m pytest -q -s tests/integration/test_quota_show.py
 
-fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
+fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec, one million steps of logins
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
+	$(BIN)/python -m tests.broker.sasl.fuzz_logins --steps 1000000
 
 clean:  ## remove what can be rebuilt
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
