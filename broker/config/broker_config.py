@@ -282,6 +282,7 @@ class BrokerConfig:
     ottla_coordinator_snapshot_min_new_records = integer()
     telemetry_max_bytes = integer()
     ottla_ssl_handshake_timeout_ms = integer()
+    ottla_authentication_timeout_ms = integer()
     ottla_audit_log = text()
     ottla_audit_allowed_sample_rate = number()
     ottla_audit_log_max_bytes = integer()

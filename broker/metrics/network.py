@@ -46,6 +46,12 @@ _PER_LISTENER: tuple[tuple[str, str, Kind, Callable[[ListenerStats], int]], ...]
         "counter",
         lambda stats: stats.throttled_per_ip,
     ),
+    (
+        "connections_expired_unauthenticated_total",
+        "Connections closed because they did not authenticate within ottla.authentication.timeout.ms",
+        "counter",
+        lambda stats: stats.expired_unauthenticated,
+    ),
 )
 
 

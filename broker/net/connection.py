@@ -104,6 +104,7 @@ class ServerResources:
     arena: ReceiveArena
     backlog: RequestBacklog
     idle: IdleOrder["AcceptedConnection"]
+    unauthenticated: IdleOrder["AcceptedConnection"]
     warnings: RateLimitedLog
     frame_bytes_max: int
     unauthenticated_frame_bytes_max: int
@@ -155,6 +156,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         if not info.is_authenticated:
             self._receiver.limit(shared.unauthenticated_frame_bytes_max, "sasl.server.max.receive.size")
             info.when_authenticated(self._on_authenticated)
+            shared.unauthenticated.touch(self, shared.clock.monotonic_ms())
         self._parked: deque[Request | CloseConnection] = deque()
         self._parked_bytes = 0
         self._responses = ResponseOrder()
@@ -212,6 +214,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self._report_to_backlog()
         self._shared.backlog.forget(self)
         self._shared.idle.remove(self)
+        self._shared.unauthenticated.remove(self)
         self.info.closed()
         self._on_closed(self)
 
@@ -386,6 +389,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
 
     def _on_authenticated(self, is_first: bool) -> None:
         if is_first:
+            self._shared.unauthenticated.remove(self)
             self._receiver.limit(self._shared.frame_bytes_max, "socket.request.max.bytes")
             self.stats.authenticated += 1
         else:

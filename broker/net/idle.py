@@ -1,4 +1,4 @@
-"""Idle connections: `connections.max.idle.ms`.
+"""Idle connections: `connections.max.idle.ms`; and connections that have not authenticated, by their age.
 
 One ordered table for all connections replaces a timer for each. Activity moves an entry to the end, so that idle
 connections gather at the front, and a check without idle connections is free.

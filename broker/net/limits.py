@@ -38,6 +38,7 @@ class NetLimits:
     quota_windows: QuotaWindows = field(default_factory=QuotaWindows)
     connections_max_idle_ms: int = 600_000
     tls_handshake_timeout_ms: int = 10_000
+    authentication_timeout_ms: int = 60_000
     socket_listen_backlog_size: int = 50
     socket_send_buffer_bytes: int = -1
     socket_receive_buffer_bytes: int = -1

@@ -59,6 +59,7 @@ class Server:
         self._clock = clock
         self._protected = protected_listener
         self._idle: IdleOrder[AcceptedConnection] = IdleOrder(limits.connections_max_idle_ms)
+        self._unauthenticated: IdleOrder[AcceptedConnection] = IdleOrder(limits.authentication_timeout_ms)
         self._counts = ConnectionCounts(limits.max_connections, limits.max_connections_per_ip, {})
         self.rates = ConnectionRates(limits.quota_windows, exempt_listener=protected_listener)
         self._throttled: set[socket.socket] = set()  # of addresses above their rate
@@ -136,6 +137,7 @@ class Server:
             arena=ReceiveArena(),
             backlog=self.backlog,
             idle=self._idle,
+            unauthenticated=self._unauthenticated,
             warnings=self._warnings,
             frame_bytes_max=self._limits.socket_request_max_bytes,
             unauthenticated_frame_bytes_max=self._limits.sasl_server_max_receive_size,
@@ -165,8 +167,18 @@ class Server:
             self._idle_timer.cancel()
 
     def close_idle(self) -> None:
-        """Close the connections that made no progress for longer than `connections.max.idle.ms`."""
+        """Close the connections that made no progress for longer than `connections.max.idle.ms`, and those that did not
+        authenticate within `ottla.authentication.timeout.ms`.
+        """
         now_ms = self._clock.monotonic_ms()
+        for connection in self._unauthenticated.expired(now_ms):
+            connection.abort()
+            connection.stats.expired_unauthenticated += 1
+            self._unauthenticated.remove(connection)
+            info = connection.info
+            reason = f"did not authenticate within {self._limits.authentication_timeout_ms} ms"
+            peer = f"{info.peer_host}:{info.peer_port}"
+            self._warnings.report("closed a connection", now_ms, reason=reason, peer=peer, listener=info.listener)
         for connection in self._idle.expired(now_ms):
             if connection.close_if_stuck(now_ms):
                 connection.stats.expired_idle += 1
@@ -294,8 +306,11 @@ class Server:
             await self._emptied.wait()
 
     def _schedule_idle_check(self, loop: asyncio.AbstractEventLoop) -> None:
-        limit_s = self._limits.connections_max_idle_ms / 1000
-        if limit_s >= 0:
+        limits = [
+            each for each in (self._limits.connections_max_idle_ms, self._limits.authentication_timeout_ms) if each >= 0
+        ]
+        if limits:
+            limit_s = min(limits) / 1000
             delay_s = max(IDLE_CHECK_MIN_S, min(IDLE_CHECK_MAX_S, limit_s / IDLE_CHECKS_PER_LIMIT))
             self._idle_timer = loop.call_later(delay_s, self._check_idle, loop)
 

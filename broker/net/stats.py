@@ -13,6 +13,7 @@ class ListenerStats:
     refused_per_ip: int = 0
     throttled_per_ip: int = 0
     expired_idle: int = 0
+    expired_unauthenticated: int = 0
     evicted: int = 0
     authenticated: int = 0
     reauthenticated: int = 0

@@ -63,6 +63,7 @@ def net_limits(config: BrokerConfig, listeners: Sequence[ConfiguredListener]) ->
         quota_windows=QuotaWindows(config.quota_window_num, config.quota_window_size_seconds * 1000),
         connections_max_idle_ms=config.connections_max_idle_ms,
         tls_handshake_timeout_ms=config.ottla_ssl_handshake_timeout_ms,
+        authentication_timeout_ms=config.ottla_authentication_timeout_ms,
         socket_listen_backlog_size=config.socket_listen_backlog_size,
         socket_send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
         socket_receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),

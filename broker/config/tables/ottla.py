@@ -52,6 +52,8 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ottla.controller.quorum.max.observers", INT, "10000",
         "Number of observers (brokers, and controllers that are not voters) whose fetch offsets the leader of the "
         "metadata quorum tracks; beyond it the observer with the oldest fetch is forgotten.", rule=at_least(1)),
+    ConfigKey("ottla.authentication.timeout.ms", INT, "60000",
+        "Time after which a connection of a SASL listener that has not authenticated is closed.", rule=at_least(1)),
     ConfigKey("ottla.ssl.handshake.timeout.ms", INT, "10000",
         "Time after which a connection whose TLS hand-shake is not complete is closed.", rule=at_least(1)),
     ConfigKey("ottla.ssl.reload.interval.ms", INT, "10000",

@@ -194,6 +194,7 @@ class ConnectionHarness:
             arena=ReceiveArena(),
             backlog=self.backlog,
             idle=self.idle,
+            unauthenticated=IdleOrder(-1),
             warnings=RateLimitedLog(EventLog("broker.net")),
             frame_bytes_max=FRAME_MAX,
             unauthenticated_frame_bytes_max=FRAME_MAX // 2,

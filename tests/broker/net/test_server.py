@@ -340,6 +340,38 @@ def test_idle_connections_are_closed(run: Run) -> None:
     run(scenario())
 
 
+def test_connections_that_do_not_authenticate_in_time_are_closed(run: Run) -> None:
+    infos: list[ConnectionInfo] = []
+    broker = Broker()
+
+    def open_pipeline(info: ConnectionInfo) -> Dispatch:
+        info.is_authenticated = False
+        infos.append(info)
+        return broker
+
+    async def scenario() -> None:
+        clock = ManualClock()
+        server = Server(open_pipeline, NetLimits(authentication_timeout_ms=1000), [PLAINTEXT], clock=clock)
+        server.open()
+        server.start()
+        house = ConnectionHarness(server, clock)
+        try:
+            busy, known = await house.connect(), await house.connect()
+            assert [await busy.ask(1), await known.ask(1)] == [1, 1]
+            infos[1].authenticated()
+            clock.advance_ms(900)
+            assert await busy.ask(2) == 2
+            clock.advance_ms(200)
+            server.close_idle()
+            assert await busy.until_closed() == b""
+            assert await known.ask(3) == 3
+            assert server.stats["PLAINTEXT"].expired_unauthenticated == 1
+        finally:
+            await house.end()
+
+    run(scenario())
+
+
 def test_server_checks_for_idle_connections_by_itself(run: Run) -> None:
     async def scenario() -> None:
         async with serving(Broker(), NetLimits(connections_max_idle_ms=10)) as house:
