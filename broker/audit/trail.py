@@ -1,4 +1,4 @@
-"""Decisions about principals as JSON lines: all refusals, and a sample of what was allowed.
+"""Decisions about principals as JSON lines: all refusals and failed logins, and a sample of what was allowed.
 
 Decisions of one kind that follow each other without a pause, as a handler makes them that filters a list, share a line:
 same connection, API, requirement and outcome. The line is complete when another kind follows, after
@@ -15,6 +15,7 @@ from broker.net.request import ConnectionInfo
 from protocol.api_keys import API_BY_KEY
 
 RESOURCES_MAX_PER_LINE: Final = 1000
+USER_CHARACTERS_MAX: Final = 256
 _MS: Final = 1000
 
 
@@ -66,6 +67,20 @@ class AuditLog:
             self._begin(client, kind)
         if self._is_kept:
             self._resources.append(resource_name)
+
+    def login_failed(self, client: ConnectionInfo, mechanism: str, user: str | None, reason: str) -> None:
+        """Note a failed login. `user` is the name that the client claimed, None if it claimed none."""
+        self.flush()
+        entry = {
+            "time": time_text(self._now_ms()),
+            "user": None if user is None else user[:USER_CHARACTERS_MAX],
+            "host": client.peer_host,
+            "listener": client.listener,
+            "mechanism": mechanism,
+            "reason": reason,
+            "decision": "NOT_AUTHENTICATED",
+        }
+        self._sink.put(json.dumps(entry).encode() + b"\n")
 
     def flush(self) -> None:
         """Complete the line that is being collected."""

@@ -88,4 +88,4 @@ def build_client_pipelines(
         remote_offsets=None if remote is None else remote.offsets,
     )
     dispatcher = Dispatcher(broker_routes(services), runtime.clock, requests, throttle, authorizer, audit)
-    return RequestPipelines(dispatcher, sasl.services(lambda: metadata.cache.image, runtime.clock))
+    return RequestPipelines(dispatcher, sasl.services(lambda: metadata.cache.image, runtime.clock, audit))

@@ -58,7 +58,7 @@ def build_controller_pipelines(
         ),
     )
     dispatcher = Dispatcher(controller_routes(services), clock, requests, authorizer=authorizer, audit=audit)
-    return RequestPipelines(dispatcher, sasl.services(lambda: metadata.cache.image, clock))
+    return RequestPipelines(dispatcher, sasl.services(lambda: metadata.cache.image, clock, audit))
 
 
 def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> BrokerWatch | None:

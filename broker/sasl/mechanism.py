@@ -6,7 +6,14 @@ from typing import Protocol
 
 
 class AuthenticationFailed(Exception):
-    """The exchange failed; the text is for the other side and for logs, without secrets and final stop."""
+    """The exchange failed; the text is for the other side and for logs, without secrets and final stop.
+
+    `user` is the name that the client claimed, if the server knows it.
+    """
+
+    def __init__(self, text: str, user: str | None = None) -> None:
+        super().__init__(text)
+        self.user = user
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The observer of authorization decisions, as stages and handlers see it."""
+"""The observer of authorization decisions and of failed logins, as stages and handlers see it."""
 
 from typing import Protocol
 
@@ -19,4 +19,8 @@ class AuditTrail(Protocol):
         is_allowed: bool,
     ) -> None:
         """Note a decision. `resource_name` is None for a question about any resource of the type."""
+        ...
+
+    def login_failed(self, client: ConnectionInfo, mechanism: str, user: str | None, reason: str) -> None:
+        """Note a failed login. `user` is the name that the client claimed, None if it claimed none."""
         ...

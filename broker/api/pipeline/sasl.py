@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authentication import (
     AuthenticationEvent,
     AuthenticationState,
@@ -50,6 +51,7 @@ class SaslServices:
     clock: Clock
     sleep: Callable[[float], Awaitable[None]]
     failure_delay_ms: int = 100
+    audit: AuditTrail | None = None
 
 
 class _OtherMechanism:
@@ -146,14 +148,14 @@ class SaslStage:
             if isinstance(outcome, Challenge | Accepted):
                 return self._answer(request, outcome)
         except AuthenticationFailed as failure:
-            return self._fail(request, str(failure))
+            return self._fail(request, failure)
         return self._answer_later(request, outcome)
 
     async def _answer_later(self, request: Request, pending: Awaitable[Challenge | Accepted]) -> EncodedResponse:
         try:
             return self._answer(request, await pending)
         except AuthenticationFailed as failure:
-            return await self._fail(request, str(failure))
+            return await self._fail(request, failure)
 
     def _answer(self, request: Request, outcome: Challenge | Accepted) -> EncodedResponse:
         lifetime_ms = self._accept(outcome) if isinstance(outcome, Accepted) else 0
@@ -184,10 +186,13 @@ class SaslStage:
         connection.authenticated()
         return min(lifetimes, default=0)
 
-    async def _fail(self, request: Request, text: str) -> EncodedResponse:
+    async def _fail(self, request: Request, failure: AuthenticationFailed) -> EncodedResponse:
         """Answer after the delay, and end the connection."""
         self._authentication.on(_E.CREDENTIALS_REFUSED)
         self._exchange = None
+        text = str(failure)
+        if self._services.audit is not None:
+            self._services.audit.login_failed(self._connection, self._mechanism, failure.user, text)
         await self._services.sleep(self._services.failure_delay_ms / 1000)
         last: EncodedResponse = None
         if request.header.api_version != RAW_TOKEN_VERSION:

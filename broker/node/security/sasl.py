@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.sasl import SaslServices
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
@@ -62,7 +63,9 @@ class NodeSasl:
             if listener.protocol in SASL_PROTOCOLS
         }
 
-    def services(self, image: Callable[[], MetadataImage], clock: Clock) -> dict[str, SaslServices]:
+    def services(
+        self, image: Callable[[], MetadataImage], clock: Clock, audit: AuditTrail | None
+    ) -> dict[str, SaslServices]:
         """Return what connections need, by listener name. `image` returns the latest metadata."""
         credentials = ImageCredentials(image, self._config.delegation_token_secret_key, clock)
         return {
@@ -71,6 +74,7 @@ class NodeSasl:
                 clock,
                 asyncio.sleep,
                 self._config.connection_failed_authentication_delay_ms,
+                audit,
             )
             for name, settings in self._listeners.items()
         }

@@ -33,12 +33,12 @@ class PlainServer:
         if not user:
             raise AuthenticationFailed("Authentication failed: username not specified")
         if not password:
-            raise AuthenticationFailed("Authentication failed: password not specified")
+            raise AuthenticationFailed("Authentication failed: password not specified", user)
         expected = self._passwords.get(user, _UNKNOWN)
         if not hmac.compare_digest(expected.encode(), password.encode()):
-            raise AuthenticationFailed("Authentication failed: Invalid username or password")
+            raise AuthenticationFailed("Authentication failed: Invalid username or password", user)
         if authorization_id not in ("", user):
             raise AuthenticationFailed(
-                "Authentication failed: Client requested an authorization id that is different from username"
+                "Authentication failed: Client requested an authorization id that is different from username", user
             )
         return Accepted(b"", f"User:{user}", None)

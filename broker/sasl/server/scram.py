@@ -92,6 +92,7 @@ class ScramServer:
         self._nonce = nonce()
         self._begun: _Begun | None = None
         self._is_over = False
+        self._user: str | None = None
 
     def respond(self, token: bytes) -> Challenge | Accepted | Awaitable[Challenge | Accepted]:
         """Take the client's next message. Raise AuthenticationFailed."""
@@ -104,10 +105,11 @@ class ScramServer:
         user = None if match is None else _unescaped(match["user"])
         if match is None or user is None:
             raise self._failure()
+        self._user = user
         authorization_id = match["authorization_id"]
         if authorization_id is not None and _unescaped(authorization_id) != user:
             raise AuthenticationFailed(
-                "Authentication failed: Client requested an authorization id that is different from username"
+                "Authentication failed: Client requested an authorization id that is different from username", user
             )
         if _TOKEN_EXTENSION in _extensions(match["extensions"]):
             return self._first_of_token(match, user)
@@ -178,7 +180,8 @@ class ScramServer:
     def _failure(self) -> AuthenticationFailed:
         return AuthenticationFailed(
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-            f"{self._mechanism}"
+            f"{self._mechanism}",
+            self._user,
         )
 
 

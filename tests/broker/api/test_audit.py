@@ -34,6 +34,9 @@ class Trail:
         assert (client, requirement) == (CLIENT, READ_TOPIC)
         self.seen.append((api_key, resource_name, is_allowed))
 
+    def login_failed(self, client: ConnectionInfo, mechanism: str, user: str | None, reason: str) -> None:
+        raise AssertionError("no client logs in")
+
 
 def test_each_decision_is_observed_with_its_api() -> None:
     trail = Trail()

@@ -88,3 +88,20 @@ def test_question_about_any_resource_has_no_name() -> None:
     audit.log.decided(ALICE, ApiKey.VOTE, CLUSTER_ACTION, None, is_allowed=False)
     (entry,) = audit.entries()
     assert (entry["resource_type"], entry["resources"]) == ("CLUSTER", [None])
+
+
+def test_failed_login_is_a_line_after_the_decisions_before_it() -> None:
+    audit = Lines()
+    audit.log.decided(ALICE, ApiKey.FETCH, READ_TOPIC, "a", is_allowed=False)
+    audit.log.login_failed(BOB, "SCRAM-SHA-512", "x" * 300, "wrong password")
+    first, second = audit.entries()
+    assert first["decision"] == "DENIED"
+    assert second == {
+        "time": "2023-11-14T22:13:20.123Z",
+        "user": "x" * 256,
+        "host": "10.0.0.2",
+        "listener": "CLIENT",
+        "mechanism": "SCRAM-SHA-512",
+        "reason": "wrong password",
+        "decision": "NOT_AUTHENTICATED",
+    }

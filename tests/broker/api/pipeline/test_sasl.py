@@ -51,7 +51,7 @@ class NamedExchange:
         if token == b"more":
             return Challenge(b"challenge")
         if token == b"bad":
-            raise AuthenticationFailed("the name is bad")
+            raise AuthenticationFailed("the name is bad", "bad")
         if token == b"token":
             return Accepted(b"done", "User:owner", self._clock.now_ms() + 5_000, is_token=True)
         return Accepted(b"done", f"User:{token.decode('latin-1')}", None)
@@ -65,6 +65,19 @@ class SlowExchange:
         if token == b"bad":
             raise AuthenticationFailed("the name is bad")
         return Accepted(b"", "User:slow", None)
+
+
+class FailedLogins:
+    """An audit trail that keeps failed logins."""
+
+    def __init__(self, kept: list[tuple[str, str | None, str]]) -> None:
+        self._kept = kept
+
+    def decided(self, *_: Any, **__: Any) -> None:
+        raise AssertionError("there is no authorizer")
+
+    def login_failed(self, _client: ConnectionInfo, mechanism: str, user: str | None, reason: str) -> None:
+        self._kept.append((mechanism, user, reason))
 
 
 class SaslClient:
@@ -88,7 +101,10 @@ class SaslClient:
         async def sleep(seconds: float) -> None:
             self.slept_s.append(seconds)
 
-        services = {"CLIENTS": SaslServices(mechanisms, self.clock, sleep, FAILURE_DELAY_MS)}
+        self.failures: list[tuple[str, str | None, str]] = []
+        services = {
+            "CLIENTS": SaslServices(mechanisms, self.clock, sleep, FAILURE_DELAY_MS, FailedLogins(self.failures))
+        }
         self.connection = ConnectionInfo("c", "CLIENTS", "10.0.0.1", 1, "SASL_PLAINTEXT")
         pipelines = RequestPipelines(Dispatcher(rows, self.clock, Observer()), services)
         self.pipeline = pipelines.open(self.connection)
@@ -153,6 +169,7 @@ def test_failure_is_answered_after_a_delay_and_ends_the_connection(mechanism: st
     assert client.slept_s == [FAILURE_DELAY_MS / 1000]
     with pytest.raises(CloseConnection):
         client.handshake()
+    assert client.failures == [(mechanism, "bad" if mechanism == "NAMED" else None, "the name is bad")]
 
 
 def test_unknown_mechanism_is_refused_with_the_enabled_ones() -> None:
