@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -207,6 +208,34 @@ def test_failing_handshake_costs_a_connection_and_one_line(
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert str(line.fields["reason"]).startswith(reason)  # type: ignore[attr-defined]
     assert line.exc_info is None
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not on PATH")
+@pytest.mark.parametrize(
+    ("options", "typed", "answer"),
+    [
+        (("-tls1_2",), b"R\n", "no renegotiation"),
+        (("-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"), b"", "alert protocol version"),
+        (("-tls1", "-cipher", "DEFAULT@SECLEVEL=0"), b"", "alert protocol version"),
+        (("-tls1_2", "-fallback_scsv"), b"", "alert inappropriate fallback"),
+    ],
+    ids=["renegotiation", "TLS 1.1", "TLS 1.0", "fallback to TLS 1.2"],
+)
+def test_client_cannot_renegotiate_or_downgrade(run: Run, options: tuple[str, ...], typed: bytes, answer: str) -> None:
+    async def scenario() -> None:
+        async with serving(OPEN) as harness:
+            place = "{}:{}".format(*harness.address)
+            client = await asyncio.create_subprocess_exec(
+                *("openssl", "s_client", "-connect", place, *options),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            said, _ = await asyncio.wait_for(client.communicate(typed), 20)
+            assert answer in said.decode()
+            await harness.ask(TRUSTING, 1)
+
+    run(scenario())
 
 
 def test_clients_with_a_wrong_certificate_are_refused(run: Run, caplog: pytest.LogCaptureFixture) -> None:
