@@ -4,6 +4,8 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,7 +19,7 @@ from broker.config.errors import ConfigError
 from broker.metadata.controller.delegation_tokens import token_hmac
 from broker.metadata.controller.scram import MIN_ITERATIONS, scram_keys
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.metadata.image.security_image import ScramCredential, ScramMechanism
+from broker.metadata.image.security_image import ScramCredential, ScramImage, ScramMechanism
 from broker.node.security.oauthbearer import (
     HANDLER_KEY,
     OAuthBearerSettings,
@@ -31,7 +33,7 @@ from broker.sasl.mechanism import ServerExchange
 from broker.sasl.server.mechanisms import OfferedMechanism
 from broker.sasl.server.oauthbearer import OAUTHBEARER
 from broker.sasl.server.plain import PlainServer
-from broker.sasl.server.scram import ScramServer, StoredCredential, TokenCredential
+from broker.sasl.server.scram import DecoyRules, ScramServer, StoredCredential, TokenCredential
 
 MECHANISMS_KEY: Final = "sasl.enabled.mechanisms"
 SCRAM: Final = {mechanism.name.replace("_", "-"): mechanism for mechanism in ScramMechanism}
@@ -40,6 +42,7 @@ _HANDLERS: Final = ("PlainServerCallbackHandler", "ScramServerCallbackHandler")
 _PLAIN_MODULE: Final = "PlainLoginModule"
 _USER_OPTION: Final = "user_"
 _SALT_BYTES: Final = 20
+_DECOY_KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,23 @@ class ImageCredentials:
         self._image = image
         self._token_secret = token_secret
         self._clock = clock
+        self._own_key = secrets.token_bytes(_DECOY_KEY_BYTES)
+        self._decoys: tuple[ScramImage, dict[int, DecoyRules]] = (ScramImage(), {})
+
+    def decoys(self, mechanism: str, *, is_token: bool) -> DecoyRules:
+        """Return decoys of the most frequent kind. All brokers know the same ones, from secrets that they share.
+
+        The rules are found again when a credential has changed, by a look at all of them.
+        """
+        if is_token:
+            return DecoyRules((self._token_secret or "").encode() or self._own_key, _SALT_BYTES, MIN_ITERATIONS)
+        image, number = self._image().scram, SCRAM[mechanism]
+        if self._decoys[0] is not image:
+            self._decoys = (image, {})
+        known = self._decoys[1]
+        if number not in known:
+            known[number] = decoy_rules(image, number, self._token_secret, self._own_key)
+        return known[number]
 
     def of_user(self, mechanism: str, user: str) -> StoredCredential | None:
         return self._image().scram.credentials.get((SCRAM[mechanism], user))
@@ -94,14 +114,30 @@ class ImageCredentials:
     async def of_token(self, mechanism: str, token_id: str) -> TokenCredential | None:
         """Derive the credential of a token from its HMAC, on a thread: the derivation takes milliseconds."""
         token = self._image().delegation_tokens.tokens.get(token_id)
-        if token is None or self._token_secret is None:
+        if self._token_secret is None:
             return None
-        expiry_ms = min(token.expiration_timestamp_ms, token.max_timestamp_ms)
-        if expiry_ms <= self._clock.now_ms():
-            return None
+        # An unknown id takes as long as a known one, so that the time does not tell which ids exist.
         secret = token_hmac(self._token_secret, token_id)
         credential = await asyncio.to_thread(_token_credential, SCRAM[mechanism], secret)
-        return TokenCredential(credential, token.owner, expiry_ms)
+        if token is None:
+            return None
+        expiry_ms = min(token.expiration_timestamp_ms, token.max_timestamp_ms)
+        return TokenCredential(credential, token.owner, expiry_ms) if expiry_ms > self._clock.now_ms() else None
+
+
+def decoy_rules(image: ScramImage, mechanism: ScramMechanism, token_secret: str | None, own_key: bytes) -> DecoyRules:
+    """Return the rules of decoys for users without credentials of a mechanism.
+
+    Their secret is the token secret, else the server key of the first credential by name, which all brokers have and
+    clients have not, else `own_key` of this process.
+    """
+    found = {name: each for (number, name), each in image.credentials.items() if number == mechanism}
+    if not found:
+        return DecoyRules(own_key if token_secret is None else token_secret.encode(), _SALT_BYTES, MIN_ITERATIONS)
+    kinds = Counter((each.iterations, len(each.salt)) for each in found.values())
+    (iterations, salt_bytes), _ = max(kinds.items(), key=lambda kind: (kind[1], kind[0]))
+    key = found[min(found)].server_key if token_secret is None else token_secret.encode()
+    return DecoyRules(key, salt_bytes, iterations)
 
 
 def _token_credential(mechanism: ScramMechanism, secret: bytes) -> ScramCredential:

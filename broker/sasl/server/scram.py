@@ -1,7 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512, the server's side (RFC 5802, RFC 7677; KIP-84), without channel binding.
 
-Unknown users get a salt of their own and fail at the last message, so that nobody learns from the first which users
-exist. Delegation tokens log in with their id and HMAC and the extension `tokenauth=true` (KIP-48).
+Unknown users get a salt of their own and the iterations that most users have, and fail at the last message, so that
+nobody learns from the first which users exist. Delegation tokens log in with their id and HMAC and the extension
+`tokenauth=true` (KIP-48).
 """
 
 import base64
@@ -9,7 +10,6 @@ import binascii
 import hashlib
 import hmac
 import re
-import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
@@ -26,7 +26,6 @@ _CLIENT_FINAL: Final = re.compile(
 )
 _ESCAPE: Final = re.compile("=(2C|3D)?")
 _ESCAPED: Final = {"=2C": ",", "=3D": "="}
-_DECOY_KEY: Final = secrets.token_bytes(32)
 _TOKEN_EXTENSION: Final = ("tokenauth", "true")
 
 
@@ -51,8 +50,20 @@ class TokenCredential(NamedTuple):
     expiry_ms: int
 
 
+class DecoyRules(NamedTuple):
+    """The first messages for unknown users: the secret that salts derive from, the length of salts, the iterations."""
+
+    key: bytes
+    salt_bytes: int
+    iterations: int
+
+
 class ScramLookup(Protocol):
     """Looks credentials of users and delegation tokens up."""
+
+    def decoys(self, mechanism: str, *, is_token: bool) -> DecoyRules:
+        """Return the rules of decoys that look like the credentials of the mechanism's users, or of tokens."""
+        ...
 
     def of_user(self, mechanism: str, user: str) -> StoredCredential | None:
         """Return the credential of a user; None without one."""
@@ -133,7 +144,7 @@ class ScramServer:
         is_token: bool,
     ) -> Challenge:
         is_known = credential is not None and credential.iterations >= MIN_ITERATIONS
-        offered = credential if credential is not None and is_known else self._decoy(name)
+        offered = credential if credential is not None and is_known else self._decoy(name, is_token=is_token)
         nonce = match["nonce"] + self._nonce
         server_first = f"r={nonce},s={base64.b64encode(offered.salt).decode()},i={offered.iterations}"
         transcript = f"{match['bare']},{server_first}"
@@ -160,10 +171,12 @@ class ScramServer:
         answer = b"v=" + base64.b64encode(verifier)
         return Accepted(answer, begun.principal, begun.lifetime_ms, begun.is_token)
 
-    def _decoy(self, name: str) -> StoredCredential:
+    def _decoy(self, name: str, *, is_token: bool) -> StoredCredential:
         """Return the same credential for the same name, which no password fits."""
-        keys = [hmac.digest(_DECOY_KEY, f"{part},{name}".encode(), self._digest) for part in ("salt", "stored")]
-        return _DecoyCredential(keys[0][:20], keys[1], keys[1], MIN_ITERATIONS)
+        rules = self._credentials.decoys(self._mechanism, is_token=is_token)
+        salt, stored = (hmac.digest(rules.key, f"{part},{name}".encode(), "sha512") for part in ("salt", "stored"))
+        stored = stored[: hashlib.new(self._digest).digest_size]
+        return _DecoyCredential(salt[: rules.salt_bytes], stored, stored, rules.iterations)
 
     def _text(self, token: bytes) -> str:
         try:

@@ -41,7 +41,7 @@ from broker.sasl.server.access_tokens import UnsecuredRules, check_unsecured
 from broker.sasl.server.mechanisms import OfferedMechanism
 from broker.sasl.server.oauthbearer import OAuthBearerServer, TokenRefused, parse_first
 from broker.sasl.server.plain import PlainServer
-from broker.sasl.server.scram import ScramServer, StoredCredential, TokenCredential
+from broker.sasl.server.scram import DecoyRules, ScramServer, StoredCredential, TokenCredential
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
 from protocol.errors import DecodeError, ErrorCode
@@ -75,6 +75,9 @@ class Credentials:
 
     def of_user(self, mechanism: str, user: str) -> StoredCredential | None:
         return credential(mechanism, USERS[user]) if user in USERS else None
+
+    def decoys(self, mechanism: str, *, is_token: bool) -> DecoyRules:
+        return DecoyRules(b"secret of decoys", 26, 8192)
 
     async def of_token(self, mechanism: str, token_id: str) -> TokenCredential | None:
         if token_id != TOKEN_ID:

@@ -14,7 +14,7 @@ from broker.sasl.client.plain import PlainClient
 from broker.sasl.client.scram import ScramClient
 from broker.sasl.mechanism import Accepted, AuthenticationFailed, Challenge
 from broker.sasl.server.plain import PlainServer
-from broker.sasl.server.scram import ScramServer, StoredCredential, TokenCredential
+from broker.sasl.server.scram import DecoyRules, ScramServer, StoredCredential, TokenCredential
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 TOKEN_END_MS = 1_700_000_000_000
@@ -37,6 +37,9 @@ class Credentials:
         if user == "weak":
             return credential(mechanism, self.password, iterations=1)
         return credential(mechanism, self.password) if user == self.user else None
+
+    def decoys(self, mechanism: str, *, is_token: bool) -> DecoyRules:
+        return DecoyRules(b"secret of decoys", 26, 8192)
 
     async def of_token(self, mechanism: str, token_id: str) -> TokenCredential | None:
         if token_id != "token":
@@ -141,6 +144,13 @@ def test_scram_refuses_at_the_last_message(user: str, password: str, is_token: b
     assert final is not None
     with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-256"):
         server.respond(final)
+
+
+def test_scram_answers_unknown_users_with_decoys_of_the_usual_kind() -> None:
+    challenge = outcome(ScramServer(SHA_512, Credentials()), ScramClient(SHA_512, "unknown", "x").first())
+    assert isinstance(challenge, Challenge)
+    fields = dict(part.split("=", 1) for part in challenge.token.decode().split(","))
+    assert (len(b64decode(fields["s"])), fields["i"]) == (26, "8192")
 
 
 def test_scram_hides_unknown_users_behind_a_constant_salt() -> None:
