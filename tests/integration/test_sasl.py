@@ -16,6 +16,7 @@ import jwt
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
+    ConfigResource,
     NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
@@ -211,3 +212,21 @@ def test_deleted_credential_ends_logins(node: SaslNode) -> None:
         is_stored = isinstance(change, UserScramCredentialUpsertion)
         error = produce(node.librdkafka("SCRAM-SHA-256", "bob", "bob"))
         assert (error is None) == is_stored
+
+
+def test_secrets_appear_in_no_log_description_or_metric(node: SaslNode) -> None:
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    resources = [
+        ConfigResource(ConfigResource.Type.BROKER, "1"),
+        ConfigResource(ConfigResource.Type.TOPIC, "sasl"),
+    ]
+    described = [
+        f"{entry.name}={entry.value} {entry.synonyms}"
+        for done in admin.describe_configs(resources).values()
+        for entry in done.result(DEADLINE_S).values()
+    ]
+    assert any(line.startswith("delegation.token.secret.key=None") for line in described)
+    texts = [*described, node.log_text, *(node.http(path)[1] for path in ("/metrics", "/health/live", "/health/ready"))]
+    for secret in (PASSWORD, "token-secret", PASSWORD.replace('"', '\\"')):
+        assert not [text for text in texts if secret in text]
+    assert "Traceback" not in node.log_text

@@ -149,7 +149,7 @@ def test_certificates_change_while_the_broker_runs(cluster: TlsCluster) -> None:
     assert certificate_of(cluster, node.port) == another.der
 
 
-def test_secrets_appear_in_no_log_and_no_description(cluster: TlsCluster) -> None:
+def test_secrets_appear_in_no_log_description_or_metric(cluster: TlsCluster) -> None:
     properties = cluster.directory / "client.properties"
     lines = [f"{key}={value}\n" for key, value in cluster.client_properties(cluster.alice).items()]
     properties.write_text("".join(lines))
@@ -159,6 +159,7 @@ def test_secrets_appear_in_no_log_and_no_description(cluster: TlsCluster) -> Non
     )
     assert "ssl.key.password" in described.stdout
     texts = [described.stdout, described.stderr, *(node.log_text for node in cluster.nodes)]
+    texts += [node.http(path)[1] for node in cluster.nodes for path in ("/metrics", "/health/live", "/health/ready")]
     for text in texts:
         for secret in (KEY_PASSWORD, STORE_PASSWORD, "sesame", "PRIVATE KEY"):
             assert secret not in text
