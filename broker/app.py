@@ -26,6 +26,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.http.routes import node_routes
 from broker.logs import EventLog
 from broker.metrics.exposition import Exposition
+from broker.metrics.family import Family
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
 from broker.net.request import ConnectionInfo, Dispatch
@@ -43,7 +44,12 @@ from broker.node.metadata import MetadataPart, build_metadata
 from broker.node.metrics import controller_node_families
 from broker.node.quorum import build_quorum
 from broker.node.runtime import NodeRuntime
-from broker.node.security.authorization import build_authorizer, early_listeners, follow_metadata
+from broker.node.security.authorization import (
+    authorization_families,
+    build_authorizer,
+    early_listeners,
+    follow_metadata,
+)
 from broker.node.security.logins import NodeLogins
 from broker.node.security.sasl import NodeSasl
 from broker.node.tasks import NodeTasks, StopRequested
@@ -173,10 +179,13 @@ class Node:
             self._exposition = Exposition(
                 [
                     *controller_node_families([controllers], metadata, self._requests, self._lag, clock),
-                    *self._audit.families(),
+                    *self._security_families(),
                 ]
             )
         self._announce(clients, controllers)
+
+    def _security_families(self) -> list[Family]:
+        return [*self._audit.families(), *authorization_families(self._authorizer, self._runtime.clock)]
 
     async def _build_metadata(self, directories: NodeDirectories, controllers: Server) -> MetadataPart:
         """Build the metadata side of the node; a thread reads the disk.
@@ -263,7 +272,7 @@ class Node:
         metadata.driver.add_publisher(ConnectionQuotas(server, metadata.config.get, self._tasks.spawn))
         if metadata.topic is not None:
             metadata.driver.add_publisher(metadata.topic)
-        families = [*broker.families([server, controllers], self._requests, self._lag), *self._audit.families()]
+        families = [*broker.families([server, controllers], self._requests, self._lag), *self._security_families()]
         self._exposition = Exposition(families, broker.pushed_families)
         broker.lifecycle.become_ready()
         await self._tasks.wait_for(broker.lifecycle.wait_unfenced())

@@ -42,6 +42,13 @@ class StandardAuthorizer:
         self._entries: Map[Uuid, AccessControlEntry] = Map()
         self._index: AclIndex = EMPTY_INDEX
         self._decisions: dict[tuple[str, str, Permission, str], bool] = {}
+        self.allowed = self.denied = 0
+        """Decisions since the start, those about super users included."""
+
+    @property
+    def acl_count(self) -> int:
+        """The number of ACLs in the latest image."""
+        return len(self._entries)
 
     @property
     def index(self) -> AclIndex:
@@ -66,8 +73,14 @@ class StandardAuthorizer:
 
     def is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:
         """See `Authorizer`. Raises AuthorizerNotReady before the first image, except for super users."""
-        if principal in self._super_users:
-            return True
+        is_allowed = principal in self._super_users or self._is_allowed(principal, host, permission, resource_name)
+        if is_allowed:
+            self.allowed += 1
+        else:
+            self.denied += 1
+        return is_allowed
+
+    def _is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:
         question = (principal, host, permission, resource_name)
         known = self._decisions.get(question)
         if known is not None:

@@ -4,8 +4,11 @@ from typing import Final
 
 from broker.api.pipeline.authorization import Authorizer
 from broker.authorizer.standard import STANDARD_AUTHORIZER, StandardAuthorizer, standard_authorizer
+from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
+from broker.metrics.authorization import authorizer_families
+from broker.metrics.family import Family
 from broker.node.metadata import MetadataPart
 from storage.tiered.loading.import_paths import imported, made
 
@@ -36,6 +39,11 @@ def follow_metadata(authorizer: Authorizer | None, metadata: MetadataPart) -> No
     """Let the standard authorizer, or one derived from it, follow the ACLs of the metadata."""
     if isinstance(authorizer, StandardAuthorizer):
         metadata.driver.add_publisher(authorizer)
+
+
+def authorization_families(authorizer: Authorizer | None, clock: Clock) -> list[Family]:
+    """Return the metrics of the standard authorizer, or of one derived from it."""
+    return authorizer_families(authorizer, clock.monotonic_ms) if isinstance(authorizer, StandardAuthorizer) else []
 
 
 def early_listeners(config: BrokerConfig, authorizer: Authorizer | None) -> frozenset[str]:
