@@ -19,7 +19,7 @@ from broker.api.serving.errors import error_response
 from broker.api.serving.forwarding import reports_not_controller
 from broker.api.serving.route import Route
 from broker.net.request import Request
-from broker.runtime.controller.principals import deserialize_principal
+from broker.runtime.controller.principals import ForwardedPrincipal, deserialize_principal
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.framing import SIZE_BYTES
 from protocol.headers import decode_request_header, encode_response
@@ -78,8 +78,14 @@ class EnvelopeHandler:
 
 def _unwrap(envelope: EnvelopeRequest, context: RequestContext) -> Request:
     """Return the client's request as its own connection would have brought it. Raises KafkaError."""
-    principal, address = _principal(envelope.request_principal), _address(envelope.client_host_address)
-    client = replace(context.connection, peer_host=address, peer_port=_NO_PORT, principal=principal)
+    (principal, is_token), address = _principal(envelope.request_principal), _address(envelope.client_host_address)
+    client = replace(
+        context.connection,
+        peer_host=address,
+        peer_port=_NO_PORT,
+        principal=principal,
+        is_token_authenticated=is_token,
+    )
     try:
         header, start = decode_request_header(memoryview(envelope.request_data))
     except DecodeError as error:
@@ -88,7 +94,7 @@ def _unwrap(envelope: EnvelopeRequest, context: RequestContext) -> Request:
     return Request(header, body, client, context.received_ms, len(envelope.request_data), context.request.arrived_ms)
 
 
-def _principal(data: Buffer | None) -> str:
+def _principal(data: Buffer | None) -> ForwardedPrincipal:
     try:
         return deserialize_principal(data or b"")
     except DecodeError as error:

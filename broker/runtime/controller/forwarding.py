@@ -70,7 +70,11 @@ class Forwarder:
 def _envelope(request: Message, header: RequestHeader, client: ConnectionInfo) -> EnvelopeRequest:
     frame = b"".join(encode_request(request, header.api_version, header.correlation_id, header.client_id))
     address = ipaddress.ip_address(client.peer_host.partition("%")[0])
-    return EnvelopeRequest(frame[SIZE_BYTES:], serialize_principal(client.principal), address.packed)
+    return EnvelopeRequest(
+        frame[SIZE_BYTES:],
+        serialize_principal(client.principal, is_token=client.is_token_authenticated),
+        address.packed,
+    )
 
 
 def _unpacked(envelope: EnvelopeResponse, header: RequestHeader, response_type: type[M]) -> M:

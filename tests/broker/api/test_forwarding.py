@@ -342,11 +342,25 @@ class TestEnvelope:
         controller.add(ApiKey.DESCRIBE_QUORUM, lambda _request, _context: refusal)
         assert controller.answer(self.envelope(DescribeQuorumRequest(), 2)).error_code == ErrorCode.NOT_CONTROLLER
 
+    @pytest.mark.parametrize("is_token", [False, True])
+    def test_handler_knows_whether_a_token_authenticated_the_client(self, is_token: bool) -> None:
+        controller, seen = Controller(), []
+
+        def handler(_request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+            seen.append((context.principal, context.connection.is_token_authenticated))
+            return DescribeQuorumResponse()
+
+        controller.add(ApiKey.DESCRIBE_QUORUM, handler)
+        principal = serialize_principal("User:owner", is_token=is_token)
+        controller.answer(self.envelope(DescribeQuorumRequest(), 2, request_principal=principal))
+        assert seen == [("User:owner", is_token)]
+
 
 class TestPrincipals:
     @pytest.mark.parametrize("principal", ["User:ANONYMOUS", "User:CN=a,O=b:c", "Robot:é", "User:"])
     def test_principal_survives_a_round_trip(self, principal: str) -> None:
-        assert deserialize_principal(serialize_principal(principal)) == principal
+        assert deserialize_principal(serialize_principal(principal)) == (principal, False)
+        assert deserialize_principal(serialize_principal(principal, is_token=True)) == (principal, True)
 
     def test_principal_has_kafkas_bytes(self) -> None:
         assert serialize_principal("User:bob") == b"\x00\x00\x05User\x04bob\x00\x00"
