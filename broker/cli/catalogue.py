@@ -34,6 +34,9 @@ COMMANDS: dict[str, Command] = {
         "metadata_shell", "metadata_shell", "Browse the metadata of a cluster as a tree of files."
     ),
     "acls": Command("acls", "acls", "List, add or remove access control lists."),
+    "delegation-tokens": Command(
+        "delegation_tokens", "delegation_tokens", "Create, renew, expire or describe delegation tokens."
+    ),
     "log-dirs": Command("log_dirs", "log_dirs", "Show log directories and the sizes of their partitions."),
     "transactions": Command("transactions", "transactions", "List, describe and abort transactions."),
     "delete-records": Command("delete_records", "delete_records", "Delete the oldest records of partitions."),

@@ -1,4 +1,7 @@
-"""`ottla configs`: Kafka's kafka-configs, for topics, brokers, groups, client-metrics subscriptions and quotas."""
+"""`ottla configs`: Kafka's kafka-configs.
+
+Entities: topics, brokers, groups, client-metrics subscriptions, quotas, and SCRAM credentials of users.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from broker.cli.shared.config_text import parse_additions, printed_value
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, forbid, json_option, one_action
 from broker.cli.shared.output import print_json
+from broker.cli.shared.scram_credentials import alter_credentials, names_credentials
 from broker.cli.shared.session import read_properties, session
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
@@ -160,7 +164,7 @@ def configs(
             {"add-config": add_config, "add-config-file": add_config_file, "delete-config": delete_config}, "--alter"
         )
     changes = None if action == "describe" else _changes(kinds, names, add_config, add_config_file, delete_config)
-    work = _quota_work(kinds, names, changes, as_json) or _config_work(kinds, names, changes, all_, as_json)
+    work = _user_work(kinds, names, changes, as_json) or _config_work(kinds, names, changes, all_, as_json)
     with session(bootstrap_server, command_config) as connected:
         connected.retrying(lambda: work(connected))
 
@@ -203,16 +207,18 @@ def _changes(
     return _Changes(additions, [key.strip() for key in (delete_config or "").split(",") if key.strip()])
 
 
-def _quota_work(
+def _user_work(
     kinds: tuple[str, ...], names: tuple[str, ...], changes: _Changes | None, as_json: bool
 ) -> Callable[[Client], None] | None:
-    """Return the work on users, clients or addresses; None for other entities."""
+    """Return the work on quotas and credentials of users, clients or addresses; None for other entities."""
     if kinds[0] not in ENTITY_TYPES:
         return None
     selection = QuotaSelection(kinds, names)
     check_selection(selection)
     if changes is None:
         return lambda client: describe_quotas(client, selection, as_json=as_json)
+    if names_credentials(kinds, names, (*changes.additions, *changes.deletions)):
+        return lambda client: alter_credentials(client, names[0], changes.additions, changes.deletions)
     return lambda client: alter_quotas(client, selection, changes.additions, changes.deletions)
 
 

@@ -11,28 +11,14 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple
 
 from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.scram_mechanisms import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, SALT_BYTES, Mechanism
 from broker.metadata.image.records import VersionedRecord
 from protocol.messages.metadata_records import UserScramCredentialRecord
 
-MIN_ITERATIONS = 4_096
-MAX_ITERATIONS = 16_384
-SALT_BYTES = 20
-
 _ARGUMENT = re.compile(r"(?P<mechanism>[^=]+)=\[(?P<settings>.*)\]", re.DOTALL)
 _KNOWN = frozenset({"name", "password", "iterations", "salt", "saltedpassword"})
-
-
-class Mechanism(NamedTuple):
-    """A SCRAM mechanism: its number in records and its hash function."""
-
-    number: int
-    hash_name: str
-
-
-MECHANISMS = {"SCRAM-SHA-256": Mechanism(1, "sha256"), "SCRAM-SHA-512": Mechanism(2, "sha512")}
 
 
 def scram_record(argument: str, random_salt: Callable[[int], bytes] = secrets.token_bytes) -> VersionedRecord:

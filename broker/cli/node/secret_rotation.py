@@ -5,23 +5,17 @@ be repeated after a failure at any point, and also replaces a lost password.
 """
 
 import datetime
-import hashlib
-import secrets
-from typing import Final
 
-from broker.cli.node.scram_credential import MECHANISMS, SALT_BYTES
 from broker.cli.node.secure_cluster import NODE_CLIENT_FILE, SecureDirectory, new_password
 from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.scram_credentials import upsertion
 from broker.cli.shared.session import read_properties, session
 from broker.supervisor.secure_settings import ADMIN, MECHANISM
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
-    ScramCredentialUpsertion,
 )
-
-ITERATIONS: Final = 4_096
 
 
 def rotate_secrets(directory: SecureDirectory, now: datetime.datetime) -> list[str]:
@@ -40,24 +34,9 @@ def rotate_secrets(directory: SecureDirectory, now: datetime.datetime) -> list[s
 def change_password(directory: SecureDirectory, password: str) -> None:
     """Give the super user a password, in the name of a node. Raises CommandFailed or OSError."""
     node_client = str(directory.path / NODE_CLIENT_FILE)
+    request = AlterUserScramCredentialsRequest(upsertions=[upsertion(ADMIN, MECHANISM, password)])
     with session(read_properties(node_client)["bootstrap.servers"], node_client) as client:
-        response = client.call(upsertion(password), AlterUserScramCredentialsResponse)
+        response = client.call(request, AlterUserScramCredentialsResponse)
         for result in response.results:
             if result.error_code:
                 raise KafkaError(ErrorCode(result.error_code), result.error_message or "")
-
-
-def upsertion(password: str) -> AlterUserScramCredentialsRequest:
-    """Build the request that gives the super user a password, as a salted hash."""
-    mechanism, salt = MECHANISMS[MECHANISM], secrets.token_bytes(SALT_BYTES)
-    return AlterUserScramCredentialsRequest(
-        upsertions=[
-            ScramCredentialUpsertion(
-                name=ADMIN,
-                mechanism=mechanism.number,
-                iterations=ITERATIONS,
-                salt=salt,
-                salted_password=hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, ITERATIONS),
-            )
-        ]
-    )

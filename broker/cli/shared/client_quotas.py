@@ -1,4 +1,7 @@
-"""Quotas of users, client ids and addresses, as `ottla configs` alters and prints them (kafka-configs)."""
+"""Quotas of users, client ids and addresses, as `ottla configs` alters and prints them (kafka-configs).
+
+A description of users has their SCRAM credentials, too.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -7,6 +10,7 @@ import click
 
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.output import print_json
+from broker.cli.shared.scram_credentials import describe_credentials
 from broker.client import Client, raise_for
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -78,15 +82,20 @@ def alter_quotas(
 
 
 def describe_quotas(client: Client, selection: QuotaSelection, *, as_json: bool) -> None:
-    """Print the quotas of the selected entities."""
+    """Print the quotas of the selected entities, and the SCRAM credentials of selected users."""
     entries = _described(client, selection)
+    is_of_users = selection.kinds == ("users",) and "" not in selection.names
+    credentials = describe_credentials(client, selection.names) if is_of_users else {}
     if as_json:
-        print_json([_document(entry) for entry in entries])
+        print_json(_documents(entries, credentials))
         return
     for entry in entries:
         names = {part.entity_type: part.entity_name for part in entry.entity}
         entity = ", ".join(_spoken(kind, names[kind]) for kind in _PRINTED if kind in names)
         click.echo(f"Quota configs for {entity} are {', '.join(f'{v.key}={v.value}' for v in entry.values)}")
+    for user, iterations in credentials.items():
+        written = ", ".join(f"{mechanism}=iterations={count}" for mechanism, count in iterations.items())
+        click.echo(f"SCRAM credential configs for user-principal '{user}' are {written}")
 
 
 def _described(client: Client, selection: QuotaSelection) -> list[EntryData]:
@@ -113,8 +122,19 @@ def _spoken(kind: str, name: str | None) -> str:
     return f"the default {_PRINTED[kind]}" if name is None else f"{_PRINTED[kind]} '{name}'"
 
 
-def _document(entry: EntryData) -> dict[str, object]:
-    return {
-        "entity": {part.entity_type: part.entity_name for part in entry.entity},
-        "quotas": {value.key: value.value for value in entry.values},
-    }
+def _documents(entries: Sequence[EntryData], credentials: Mapping[str, Mapping[str, int]]) -> list[dict[str, object]]:
+    """Return a document for each entity that has quotas or credentials."""
+    documents: list[dict[str, object]] = [
+        {
+            "entity": {part.entity_type: part.entity_name for part in entry.entity},
+            "quotas": {value.key: value.value for value in entry.values},
+        }
+        for entry in entries
+    ]
+    for user, iterations in credentials.items():
+        document = next((each for each in documents if each["entity"] == {"user": user}), None)
+        if document is None:
+            document = {"entity": {"user": user}, "quotas": {}}
+            documents.append(document)
+        document["scramCredentials"] = {name: {"iterations": count} for name, count in iterations.items()}
+    return documents
