@@ -138,3 +138,10 @@ def test_test_names_open_with_their_subject() -> None:
             if words[0] == "test" and len(words) > 1 and words[1] in OBSCURE_OPENINGS - IN_TEST_NAMES:
                 found.append(f"{path}:{node.lineno} {node.name}")
     assert found == []
+
+
+def test_documents_have_no_conflict_markers() -> None:
+    documents = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    marked = [str(path.relative_to(ROOT)) for path in documents if "\n=======\n" in path.read_text()]
+    assert documents
+    assert marked == []
