@@ -5,11 +5,11 @@
 
 from collections.abc import Awaitable
 
-from broker.api.pipeline.permission import READ_GROUP
+from broker.api.pipeline.permission import DESCRIBE_TOPIC, READ_GROUP
 from broker.api.serving.access import require_described, require_group
 from broker.api.serving.context import RequestContext
 from broker.api.serving.group_caller import caller
-from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
+from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator, every_topic_is_visible
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 
@@ -24,4 +24,5 @@ class ConsumerGroupHeartbeatHandler:
     ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
         require_group(context, READ_GROUP, request.group_id)
         require_described(context, request.subscribed_topic_names or ())
-        return self._groups.heartbeat(request, caller(context))
+        is_visible = context.later_check(DESCRIBE_TOPIC) or every_topic_is_visible
+        return self._groups.heartbeat(request, caller(context), is_visible)

@@ -33,11 +33,20 @@ class RequestContext:
         authorizer = self.authorizer
         if authorizer is None:
             return True
-        is_allowed = self._is_allowed(authorizer, requirement, resource_name)
+        client = self.connection
+        is_allowed = _is_allowed(authorizer, client.principal, client.peer_host, requirement, resource_name)
         if self.audit is not None:
             api_key = self.request.header.api_key
             self.audit.decided(self.connection, api_key, requirement, resource_name, is_allowed=is_allowed)
         return is_allowed
+
+    def later_check(self, requirement: Requirement) -> Callable[[str], bool] | None:
+        """Return a check of names that may outlive the request and is not audited; None without an authorizer."""
+        authorizer, client = self.authorizer, self.connection
+        if authorizer is None:
+            return None
+        principal, host = client.principal, client.peer_host
+        return lambda name: _is_allowed(authorizer, principal, host, requirement, name)
 
     def allows_some(self, requirement: Requirement) -> bool:
         """Whether the principal has what `requirement` says on at least one resource (KIP-679)."""
@@ -52,16 +61,6 @@ class RequestContext:
         if self.audit is not None:
             self.audit.decided(client, self.request.header.api_key, requirement, None, is_allowed=is_allowed)
         return is_allowed
-
-    def _is_allowed(self, authorizer: Authorizer, requirement: Requirement, resource_name: str) -> bool:
-        principal, host = self.connection.principal, self.connection.peer_host
-        for clause in requirement.clauses:  # Loops: two generators cost twice as much, for each topic of a request.
-            for permission in clause:
-                if authorizer.is_allowed(principal, host, permission, resource_name):
-                    break
-            else:
-                return False
-        return True
 
     @property
     def received_ms(self) -> int:
@@ -90,3 +89,15 @@ class RequestContext:
     def when_input_ended(self, callback: Callable[[], None]) -> None:
         """Call `callback` once if the peer sends nothing more; see `Request.when_input_ended`."""
         self.request.when_input_ended(callback)
+
+
+def _is_allowed(
+    authorizer: Authorizer, principal: str, host: str, requirement: Requirement, resource_name: str
+) -> bool:
+    for clause in requirement.clauses:  # Loops: two generators cost twice as much, for each topic of a request.
+        for permission in clause:
+            if authorizer.is_allowed(principal, host, permission, resource_name):
+                break
+        else:
+            return False
+    return True

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, NamedTuple
 
 from broker.coordination.errors import response_error
 from broker.coordination.partitioner import partition_for
@@ -24,6 +25,25 @@ from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatReq
 
 _log = EventLog(__name__)
 
+_NAMES_PER_TURN: Final = 500
+"""Topics that are authorized in one turn of the loop."""
+
+IsVisible = Callable[[str], bool]
+"""Whether the client of a heartbeat may describe a topic."""
+
+
+def every_topic_is_visible(_name: str) -> bool:
+    """Let a look-up find all topics, as without an authorizer."""
+    return True
+
+
+class _Lookup(NamedTuple):
+    """A look-up of a group on a partition, with the rights of the client whose heartbeat led to it."""
+
+    partition: int
+    wanted: RegexLookup
+    is_visible: IsVisible
+
 
 class ConsumerGroupCoordinator:
     """Serves consumer groups over the shards of the group coordinator.
@@ -44,12 +64,18 @@ class ConsumerGroupCoordinator:
         self._partition_count = partition_count
         self._image = image
         self._is_enabled = is_enabled
-        self._lookups: asyncio.Queue[tuple[int, RegexLookup]] = asyncio.Queue()
+        self._lookups: asyncio.Queue[_Lookup] = asyncio.Queue()
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, caller: Caller
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+        is_visible: IsVisible = every_topic_is_visible,
     ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
-        """Handle a member's heartbeat. The response follows when its effects are committed, at once if they are."""
+        """Handle a member's heartbeat. The response follows when its effects are committed, at once if they are.
+
+        A look-up of topics by pattern that the heartbeat leads to finds visible topics only.
+        """
         try:
             if not self._is_enabled():
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -57,7 +83,7 @@ class ConsumerGroupCoordinator:
                 check_pattern(request.subscribed_topic_regex)
             partition = self._partition_of(request.group_id)
             answer = self._shards.execute(
-                partition, lambda shard: self._heartbeat(partition, shard.consumer_groups, request, caller)
+                partition, lambda shard: self._heartbeat(partition, shard.consumer_groups, request, caller, is_visible)
             )
         except KafkaError as error:
             return _refused(error)
@@ -70,13 +96,16 @@ class ConsumerGroupCoordinator:
     async def run(self) -> None:
         """Look up topics by pattern, one group after another, until cancelled."""
         while True:
-            partition, lookup = await self._lookups.get()
+            partition, lookup, is_visible = await self._lookups.get()
             image = self._image()
             now_ms = self._clock.now_ms()
             results: dict[str, ResolvedRegex] | None
             try:
                 found = await asyncio.to_thread(matching_topics, lookup.regexes, image.topics.names())
-                results = {regex: ResolvedRegex(names, image.offset, now_ms) for regex, names in found.items()}
+                visible = await _visible_names(frozenset().union(*found.values()), is_visible)
+                results = {
+                    regex: ResolvedRegex(names & visible, image.offset, now_ms) for regex, names in found.items()
+                }
             except Exception as error:  # noqa: BLE001  one group's expressions, not the coordinator
                 _log.error("Topics by pattern could not be looked up", error, group=lookup.group_id)
                 results = None
@@ -94,11 +123,16 @@ class ConsumerGroupCoordinator:
                 shard.consumer_groups.on_topics_changed(names, created_at)
 
     def _heartbeat(
-        self, partition: int, groups: ConsumerGroups, request: ConsumerGroupHeartbeatRequest, caller: Caller
+        self,
+        partition: int,
+        groups: ConsumerGroups,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+        is_visible: IsVisible,
     ) -> HeartbeatResult:
         result = groups.heartbeat(request, caller)
         for lookup in groups.take_regex_lookups():
-            self._lookups.put_nowait((partition, lookup))
+            self._lookups.put_nowait(_Lookup(partition, lookup, is_visible))
         return result
 
     def _return(self, partition: int, group_id: str, results: dict[str, ResolvedRegex] | None) -> None:
@@ -121,6 +155,17 @@ class ConsumerGroupCoordinator:
 
     def _partition_of(self, group_id: str) -> int:
         return partition_for(group_id, self._partition_count())
+
+
+async def _visible_names(names: frozenset[str], is_visible: IsVisible) -> frozenset[str]:
+    """Return the visible names. Other work of the loop comes between slices of them."""
+    if is_visible is every_topic_is_visible:
+        return names
+    every, found = [*names], set[str]()
+    for start in range(0, len(every), _NAMES_PER_TURN):
+        found.update(filter(is_visible, every[start : start + _NAMES_PER_TURN]))
+        await asyncio.sleep(0)
+    return frozenset(found)
 
 
 async def _committed(answer: asyncio.Future[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:

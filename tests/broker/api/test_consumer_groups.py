@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest_asyncio
 
 from broker.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from broker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
+from broker.api.pipeline.authorization import Authorizer
+from broker.api.pipeline.permission import AclOperation, AclResourceType
 from broker.config.errors import ConfigError
 from broker.config.load import parse_config
 from broker.groups.caller import Caller
@@ -33,8 +36,9 @@ from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from protocol.messages.sync_group import SyncGroupRequest
-from protocol.primitives import METADATA_TOPIC_ID
+from protocol.primitives import METADATA_TOPIC_ID, Uuid
 from tests.broker.config.test_listeners import COMBINED
+from tests.support.fakes.fake_authorizer import GrantedPermissions
 from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context, topic_id_of
 from tests.support.harnesses.group_harness import subscription
 
@@ -60,7 +64,9 @@ async def harness() -> AsyncIterator[GroupCoordinatorHarness]:
     made.close()
 
 
-async def beat(harness: GroupCoordinatorHarness, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+async def beat(
+    harness: GroupCoordinatorHarness, version: int = 1, authorizer: Authorizer | None = None, **fields: Any
+) -> ConsumerGroupHeartbeatResponse:
     """Send a heartbeat: that of a new member, but for the fields given."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
@@ -72,7 +78,9 @@ async def beat(harness: GroupCoordinatorHarness, version: int = 1, **fields: Any
     )
     for name, value in fields.items():
         setattr(request, name, value)
-    answer = ConsumerGroupHeartbeatHandler(harness.groups.consumer_groups)(request, context(version))
+    answer = ConsumerGroupHeartbeatHandler(harness.groups.consumer_groups)(
+        request, replace(context(version), authorizer=authorizer)
+    )
     response = answer if isinstance(answer, ConsumerGroupHeartbeatResponse) else await answer
     assert encode_bytes(response, version)
     return response
@@ -123,20 +131,39 @@ async def test_member_without_topics_joins(harness: GroupCoordinatorHarness) -> 
     assert (response.error_code, response.member_epoch) == (0, 1)
 
 
-async def test_topics_are_found_by_pattern(harness: GroupCoordinatorHarness) -> None:
-    response = await beat(harness, subscribed_topic_names=None, subscribed_topic_regex="[tu]")
+async def assigned_by_pattern(
+    harness: GroupCoordinatorHarness, pattern: str, authorizer: Authorizer | None = None
+) -> set[Uuid]:
+    """Subscribe a member to a pattern and return the topics of its first assignment that is not empty."""
+    response = await beat(harness, authorizer=authorizer, subscribed_topic_names=None, subscribed_topic_regex=pattern)
     assert response.error_code == 0
     async with asyncio.timeout(10):
         while response.assignment is None or not response.assignment.topic_partitions:
             response = await beat(
                 harness,
+                authorizer=authorizer,
                 member_epoch=response.member_epoch,
                 subscribed_topic_names=None,
                 topic_partitions=None,
                 rebalance_timeout_ms=-1,
             )
             await asyncio.sleep(0)
-    assert {each.topic_id for each in response.assignment.topic_partitions} == {topic_id_of("t"), topic_id_of("u")}
+    return {each.topic_id for each in response.assignment.topic_partitions}
+
+
+async def test_topics_are_found_by_pattern(harness: GroupCoordinatorHarness) -> None:
+    assert await assigned_by_pattern(harness, "[tu]") == {topic_id_of("t"), topic_id_of("u")}
+
+
+async def test_pattern_finds_only_topics_that_the_member_may_describe(harness: GroupCoordinatorHarness) -> None:
+    member = "User:ANONYMOUS"
+    authorizer = GrantedPermissions(
+        [
+            (member, AclOperation.READ, AclResourceType.GROUP, "g"),
+            (member, AclOperation.DESCRIBE, AclResourceType.TOPIC, "u"),
+        ]
+    )
+    assert await assigned_by_pattern(harness, "[tu]", authorizer) == {topic_id_of("u")}
 
 
 async def test_created_partitions_reach_the_next_heartbeat(harness: GroupCoordinatorHarness) -> None:
