@@ -15,6 +15,7 @@ from broker.cli.node.scram_credential import scram_record
 from broker.cli.node.secret_rotation import rotate_secrets as rotate_secrets_of
 from broker.cli.node.secure_cluster import SecureDirectory
 from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import forbid
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.exposure import exposure_warnings, is_secret, override_warnings
@@ -24,7 +25,7 @@ from broker.supervisor.cluster_supervisor import ClusterSupervisor
 from broker.supervisor.layout import HOST, PORT_STEP, LocalNode, node_layout, start_command
 from broker.supervisor.node_supervisor import NodeDidNotStart
 from broker.supervisor.orphaned_node import wait_until_free
-from broker.supervisor.secure_settings import SECURE_DIRECTORY, secure_node_settings
+from broker.supervisor.secure_settings import SECURE_DIRECTORY, TRUST_FILE, secure_node_settings
 from broker.supervisor.status_report import StatusReport
 from storage.files import FileLock, FileSystem, OsFileSystem
 
@@ -55,6 +56,7 @@ LAST_PORT = 65535
     is_flag=True,
     help="Renew password and certificates of the cluster that runs in DIR.",
 )
+@click.option("--new-authority", is_flag=True, help="With --rotate-secrets: also make a new certificate authority.")
 def cluster(
     nodes: int,
     directory: str,
@@ -64,6 +66,7 @@ def cluster(
     overrides: tuple[str, ...],
     secure: bool,
     rotate_secrets: bool,
+    new_authority: bool,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM.
 
@@ -72,8 +75,9 @@ def cluster(
     """
     security = SecureDirectory(Path(directory).absolute() / SECURE_DIRECTORY)
     if rotate_secrets:
-        _rotate(security)
+        _rotate(security, with_authority=new_authority)
         return
+    forbid({"new-authority": new_authority}, "--rotate-secrets")
     _check_ports(nodes, port, http_port)
     _check_security(security, Path(directory), secure=secure)
     http_ports = [http_port + index if http_port else 0 for index in range(nodes)]
@@ -123,12 +127,17 @@ def _credentials(security: SecureDirectory, configs: Sequence[BrokerConfig]) -> 
     return [scram_record(credential)]
 
 
-def _rotate(security: SecureDirectory) -> None:
+def _rotate(security: SecureDirectory, *, with_authority: bool) -> None:
     try:
-        nodes = rotate_secrets_of(security, datetime.datetime.now(datetime.UTC))
+        nodes = rotate_secrets_of(security, datetime.datetime.now(datetime.UTC), with_authority=with_authority)
     except OSError as error:
         raise CommandFailed(f"cannot use {error.filename}: {error.strerror}.") from error
     click.echo(f"The password in {security.client_file} and the certificates of {', '.join(nodes)} are renewed.")
+    if with_authority:
+        click.echo(
+            f"{security.path / TRUST_FILE} has a new authority beside the former one: give it to clients. The next "
+            "rotation makes certificates of the new authority; the one after it ends the trust in the former one."
+        )
 
 
 def split_secrets(settings: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -42,17 +42,29 @@ class PrivateAuthority:
         return cls(builder.sign(key, hashes.SHA256()), key)
 
     @classmethod
-    def from_pem(cls, certificate: str, key: str) -> "PrivateAuthority":
-        """Parse an authority. Raise ValueError, which never shows the key."""
+    def from_pem(cls, certificates: str, key: str) -> "PrivateAuthority":
+        """Parse the authority to which the key belongs; further certificates are those of other authorities.
+
+        Raise ValueError, which never shows the key.
+        """
         loaded = load_pem_private_key(key.encode(), None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
             raise ValueError("the authority's key is not an elliptic-curve key")
-        return cls(x509.load_pem_x509_certificate(certificate.encode()), loaded)
+        own = loaded.public_key()
+        for certificate in x509.load_pem_x509_certificates(certificates.encode()):
+            if certificate.public_key() == own:
+                return cls(certificate, loaded)
+        raise ValueError("no certificate belongs to the authority's key")
 
     @property
     def certificate_pem(self) -> str:
         """The certificate as PEM."""
-        return self.certificate.public_bytes(Encoding.PEM).decode()
+        return certificate_pem(self.certificate)
+
+    @property
+    def key_id(self) -> bytes:
+        """The identifier of the key, which certificates that it signs name as their issuer's."""
+        return key_id(self.certificate)
 
     @property
     def key_pem(self) -> str:
@@ -87,6 +99,7 @@ class IssuedCertificate:
     name: str
     hosts: frozenset[str]
     ends: datetime.datetime
+    issuer_key_id: bytes | None
 
     @classmethod
     def from_pem(cls, text: str) -> "IssuedCertificate":
@@ -100,11 +113,32 @@ class IssuedCertificate:
             raise ValueError("the certificate has no alternative names") from None
         if len(names) != 1:
             raise ValueError("the certificate has no common name")
-        return cls(str(names[0].value), frozenset(str(each.value) for each in alternatives), found.not_valid_after_utc)
+        hosts = frozenset(str(each.value) for each in alternatives)
+        return cls(str(names[0].value), hosts, found.not_valid_after_utc, _issuer_key_id(found))
 
     def serves(self, hosts: Iterable[str], now: datetime.datetime) -> bool:
         """Whether the certificate names all hosts and is not about to end."""
         return self.hosts.issuperset(hosts) and self.ends - now > datetime.timedelta(days=RENEWAL_DAYS)
+
+
+def certificate_pem(certificate: x509.Certificate) -> str:
+    """Return a certificate as PEM."""
+    return certificate.public_bytes(Encoding.PEM).decode()
+
+
+def key_id(certificate: x509.Certificate) -> bytes:
+    """Return the identifier of a certificate's key (RFC 5280 4.2.1.2)."""
+    try:
+        return certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
+    except x509.ExtensionNotFound:
+        return x509.SubjectKeyIdentifier.from_public_key(certificate.public_key()).digest
+
+
+def _issuer_key_id(certificate: x509.Certificate) -> bytes | None:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    except x509.ExtensionNotFound:
+        return None
 
 
 def _builder(

@@ -83,6 +83,22 @@ def test_commands_and_rotation(cluster: OttlaCluster, capsys: pytest.CaptureFixt
     send(admin(cluster), "second")
 
 
+def test_authority_is_replaced_while_the_cluster_runs(
+    cluster: OttlaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trust = cluster.directory / "secure" / "ca.pem"
+    rotation = ["cluster", "--rotate-secrets", "--dir", str(cluster.directory)]
+    former = trust.read_text()
+    assert run([*rotation, "--new-authority"]) == 0
+    assert "has a new authority beside the former one" in capsys.readouterr().out
+    assert trust.read_text().endswith(former)
+    for _ in range(2):
+        assert run(rotation) == 0
+        send(admin(cluster), "by the new authority")
+    assert former not in trust.read_text()
+    send(admin(cluster), "alone")
+
+
 def test_secrets_are_in_private_files_only(cluster: OttlaCluster) -> None:
     """Scan logs, command lines, metadata, and metrics for the password."""
     secure = cluster.directory / "secure"

@@ -18,17 +18,22 @@ from protocol.messages.alter_user_scram_credentials import (
 )
 
 
-def rotate_secrets(directory: SecureDirectory, now: datetime.datetime) -> list[str]:
+def rotate_secrets(directory: SecureDirectory, now: datetime.datetime, *, with_authority: bool = False) -> list[str]:
     """Replace the super user's password, then the certificates of the nodes. Return the names of the nodes.
 
-    Raises CommandFailed or OSError.
+    A new authority is trusted at once and signs from the next rotation on, when all nodes trust it. The rotation after
+    that one drops the former authority. Raises CommandFailed or OSError.
     """
     if not directory.is_complete():
         raise CommandFailed(f"{directory.path} is not of a cluster that was started with --secure.")
     password = new_password()
     change_password(directory, password)
     directory.set_password(password)
-    return directory.renew_certificates(now)
+    directory.drop_former_authorities(now)
+    renewed = directory.renew_certificates(now)
+    if with_authority:
+        directory.renew_authority(now)
+    return renewed
 
 
 def change_password(directory: SecureDirectory, password: str) -> None:

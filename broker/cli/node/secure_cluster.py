@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cryptography import x509
+
 from broker.cli.node.private_file import make_private_directory, properties_text, write_private
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.session import read_properties
@@ -27,7 +29,7 @@ from broker.supervisor.secure_settings import (
     librdkafka_settings,
     node_client_settings,
 )
-from broker.tls.authority import IssuedCertificate, PrivateAuthority
+from broker.tls.authority import IssuedCertificate, PrivateAuthority, certificate_pem, key_id
 
 AUTHORITY_KEY_FILE: Final = "ca-key.pem"
 PASSWORD_FILE: Final = "admin.password"
@@ -107,11 +109,32 @@ class SecureDirectory:
         """Issue all certificates of nodes again, with new keys; return their names. Nodes load changed files."""
         authority = self._authority(now)
         renewed = []
-        for file in sorted(self.path.glob(f"{NODE_NAME.format('*')}.pem")):
+        for file in self._certificate_files():
             former = _parse(file)
             write_private(file, authority.issue(former.name, sorted(former.hosts), now))
             renewed.append(former.name)
         return renewed
+
+    def renew_authority(self, now: datetime.datetime) -> None:
+        """Trust a new authority beside the present one, and sign with its key from now on.
+
+        After a crash in between, the key is still the former one: it signs, and the new certificate is dropped later.
+        """
+        authority, trust = PrivateAuthority.create(_AUTHORITY, now), self.path / TRUST_FILE
+        write_private(trust, authority.certificate_pem + trust.read_text())
+        write_private(self.path / AUTHORITY_KEY_FILE, authority.key_pem)
+
+    def drop_former_authorities(self, now: datetime.datetime) -> None:
+        """End the trust in authorities that have issued no present certificate of a node and do not sign now."""
+        trust = self.path / TRUST_FILE
+        needed = {self._authority(now).key_id} | {_parse(file).issuer_key_id for file in self._certificate_files()}
+        found = x509.load_pem_x509_certificates(trust.read_bytes())
+        kept = [certificate for certificate in found if key_id(certificate) in needed]
+        if len(kept) < len(found):
+            write_private(trust, "".join(map(certificate_pem, kept)))
+
+    def _certificate_files(self) -> list[Path]:
+        return sorted(self.path.glob(f"{NODE_NAME.format('*')}.pem"))
 
     def _write_clients(self, clients: Sequence[str], internal: Sequence[str]) -> None:
         password = self.password

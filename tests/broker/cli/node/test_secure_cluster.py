@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from broker.cli.node.scram_credential import scram_record
 from broker.cli.node.secret_rotation import rotate_secrets
@@ -16,7 +17,7 @@ from broker.config.load import load_config, read_properties
 from broker.node.tls import NodeTls
 from broker.supervisor.layout import node_layout
 from broker.supervisor.secure_settings import secure_node_settings
-from broker.tls.authority import IssuedCertificate
+from broker.tls.authority import IssuedCertificate, key_id
 from protocol.messages.metadata_records import UserScramCredentialRecord
 
 NOW = datetime.datetime.now(datetime.UTC)
@@ -96,6 +97,47 @@ def test_renewal_keeps_names_and_replaces_keys(tmp_path: Path, security: SecureD
     security.set_password("another")
     assert security.password == "another" != password
     assert 'password="another"' in read_properties(str(security.client_file))["sasl.jaas.config"]
+
+
+def issuers(security: SecureDirectory) -> list[bytes | None]:
+    files = sorted(security.path.glob("node-[0-9]*.pem"))
+    return [IssuedCertificate.from_pem(file.read_text()).issuer_key_id for file in files]
+
+
+def authorities(security: SecureDirectory) -> list[bytes]:
+    return [key_id(each) for each in x509.load_pem_x509_certificates((security.path / "ca.pem").read_bytes())]
+
+
+def test_authority_is_replaced_in_three_rotations(tmp_path: Path, security: SecureDirectory) -> None:
+    def rotate(*, with_authority: bool = False) -> None:
+        security.drop_former_authorities(NOW)
+        security.renew_certificates(NOW)
+        if with_authority:
+            security.renew_authority(NOW)
+
+    security.prepare(configs(tmp_path), NOW)
+    (former,) = authorities(security)
+    rotate(with_authority=True)
+    new, still = authorities(security)
+    assert still == former != new
+    assert issuers(security) == [former, former]
+    rotate()
+    assert authorities(security) == [new, former]
+    assert issuers(security) == [new, new]
+    rotate()
+    assert authorities(security) == [new]
+    assert issuers(security) == [new, new]
+
+
+def test_crash_before_the_new_key_keeps_the_former_authority(tmp_path: Path, security: SecureDirectory) -> None:
+    security.prepare(configs(tmp_path), NOW)
+    former_key, former = (security.path / "ca-key.pem").read_text(), authorities(security)
+    security.renew_authority(NOW)
+    (security.path / "ca-key.pem").write_text(former_key)
+    assert len(authorities(security)) == 2
+    security.prepare(configs(tmp_path), NOW)
+    security.drop_former_authorities(NOW)
+    assert authorities(security) == former
 
 
 def test_foreign_files_are_one_sentence(tmp_path: Path, security: SecureDirectory) -> None:
