@@ -220,6 +220,8 @@ class Connection:
         sequence = LoginSequence(login)
         request: Message | None = sequence.first()
         try:
+            if (pending := login.prepare()) is not None:
+                pending.result()  # ends by the timeouts of the token endpoint
             while request is not None:
                 version = self.version_of(request.API_KEY)
                 self._write(request, version)

@@ -6,14 +6,23 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.config.errors import ConfigError
-from broker.sasl.client.login_settings import JAAS_KEY, MECHANISM_KEY, SASL_PROTOCOLS, TLS_PROTOCOLS, build_login
+from broker.net.token_source import shared_source, wall_clock_ms
+from broker.sasl.client.login_settings import (
+    JAAS_KEY,
+    LOGIN_KEYS,
+    MECHANISM_KEY,
+    SASL_PROTOCOLS,
+    TLS_PROTOCOLS,
+    LoginSurroundings,
+    build_login,
+)
+from broker.sasl.client.oauth_settings import GivenSetting
 from broker.sasl.client.sasl_login import SaslLogin
 from broker.tls.keys import TLS_KEYS
 
 SOFTWARE_NAME = "ottla-client"
 DEFAULT_PORT = 9092
 DEFAULT_MECHANISM = "GSSAPI"
-SASL_KEYS = (MECHANISM_KEY, JAAS_KEY)
 SECURITY_PROTOCOLS = frozenset({"PLAINTEXT", "SSL"}) | SASL_PROTOCOLS
 
 CLIENT_PROPERTIES: frozenset[str] = frozenset(
@@ -25,7 +34,7 @@ CLIENT_PROPERTIES: frozenset[str] = frozenset(
         "default.api.timeout.ms",
         "retry.backoff.ms",
         "retry.backoff.max.ms",
-        *SASL_KEYS,
+        *LOGIN_KEYS,
         *TLS_KEYS,
     }
 )
@@ -92,7 +101,7 @@ class ClientConfig:
             retry_backoff_ms=_positive(given, "retry.backoff.ms", 100),
             retry_backoff_max_ms=_positive(given, "retry.backoff.max.ms", 1_000),
             tls=tuple((name, value) for name in TLS_KEYS if (value := given.get(name)) is not None),
-            sasl=tuple((name, value) for name in SASL_KEYS if (value := given.get(name)) is not None),
+            sasl=tuple((name, value) for name in LOGIN_KEYS if (value := given.get(name)) is not None),
         )
         if config.security_protocol not in SECURITY_PROTOCOLS:
             known = ", ".join(sorted(SECURITY_PROTOCOLS))
@@ -107,9 +116,16 @@ class ClientConfig:
         given = {name: value.strip() for name, value in self.sasl}
         mechanism = given.get(MECHANISM_KEY) or DEFAULT_MECHANISM
         try:
-            return build_login(mechanism, MECHANISM_KEY, given.get(JAAS_KEY) or None, JAAS_KEY)
+            return build_login(mechanism, MECHANISM_KEY, given.get(JAAS_KEY) or None, JAAS_KEY, _surroundings(given))
         except ConfigError as error:
             raise ClientError(error.sentence) from error
+
+
+def _surroundings(given: Mapping[str, str]) -> LoginSurroundings:
+    def find(key: str) -> GivenSetting | None:
+        return GivenSetting(key, value) if (value := given.get(key)) is not None else None
+
+    return LoginSurroundings(find, wall_clock_ms, shared_source)
 
 
 def _positive(properties: Mapping[str, str], key: str, default: int) -> int:

@@ -126,7 +126,8 @@ _CLUSTER_LISTENER_KEYS = frozenset({"max.connections", "max.connection.creation.
 
 def is_honoured_per_listener(name: str) -> bool:
     """Whether a listener may have a value of its own for an honoured broker key."""
-    return name.startswith(("ssl.", "sasl.oauthbearer.")) or name in _CLUSTER_LISTENER_KEYS | _SASL_LISTENER_KEYS
+    is_of_a_family = name.startswith(("ssl.", "sasl.oauthbearer.", "sasl.login."))
+    return is_of_a_family or name in _CLUSTER_LISTENER_KEYS | _SASL_LISTENER_KEYS
 
 
 def broker_key(name: str) -> ConfigKey | None:

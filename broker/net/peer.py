@@ -21,6 +21,7 @@ This file does not know what a request means, nor which node to send it to.
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -109,7 +110,55 @@ class SaslConnect:
     def __call__(
         self, endpoint: SocketAddress, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> ConnectAttempt:
-        return self._connect(endpoint, protocol, on_failure)
+        """Open a connection, after the first access token has been fetched if the login has tokens."""
+        pending = self.login.prepare()
+        if pending is None:
+            return self._connect(endpoint, protocol, on_failure)
+        return _ConnectWithToken(pending, lambda: self._connect(endpoint, protocol, on_failure), on_failure)
+
+
+class _ConnectWithToken:
+    """An attempt that connects once there is an access token. A canceled attempt leaves the fetch to the next one."""
+
+    def __init__(
+        self, pending: Future[None], connect: Callable[[], ConnectAttempt], on_failure: Callable[[Ending], None]
+    ) -> None:
+        self._connect = connect
+        self._on_failure = on_failure
+        self._attempt: ConnectAttempt | None = None
+        self._token = asyncio.wrap_future(_observer_of(pending))
+        self._token.add_done_callback(self._on_token)
+
+    def cancel(self) -> None:
+        self._token.cancel()
+        if self._attempt is not None:
+            self._attempt.cancel()
+
+    def _on_token(self, token: asyncio.Future[None]) -> None:
+        if token.cancelled():
+            return
+        error = token.exception()
+        if error is None:
+            self._attempt = self._connect()
+        else:
+            self._on_failure(Ending(f"cannot be logged in at ({error})"))
+
+
+def _observer_of(pending: Future[None]) -> Future[None]:
+    """Return a future with the same outcome, which one waiter may cancel without the others."""
+    observer: Future[None] = Future()
+
+    def tell(done: Future[None]) -> None:
+        if not observer.set_running_or_notify_cancel():
+            return
+        error = done.exception()
+        if error is None:
+            observer.set_result(None)
+        else:
+            observer.set_exception(error)
+
+    pending.add_done_callback(tell)
+    return observer
 
 
 class TcpConnect:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -35,7 +35,7 @@ class Side:
     name: str
     bootstrap: str
     process: psutil.Process
-    client: Mapping[str, str] = NOTHING_MORE
+    client: Mapping[str, str] = field(default_factory=dict)
 
     def cpu_s(self) -> float:
         """Return the processor time so far, user and system."""

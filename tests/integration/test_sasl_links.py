@@ -1,12 +1,17 @@
 """A combined node and a broker whose links to each other are SASL_SSL, and the blocking client."""
 
 import contextlib
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 
 from broker.client import AuthenticationRefused, Client, ClientConfig
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -14,6 +19,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Prod
 from protocol.records.batch import NO_LEADER_EPOCH
 from protocol.records.builder import build_value_batch
 from tests.support.certificates import CertificateAuthority
+from tests.support.fakes.token_endpoint import TokenEndpoint
 from tests.support.kafka.apache_kafka import free_ports, random_uuid_text
 from tests.support.processes.broker_cluster import ClusterNode
 from tests.support.processes.ottla_node import OttlaNode
@@ -37,10 +43,57 @@ def jaas(password: str = SECRET) -> str:
     )
 
 
+class Access(NamedTuple):
+    """A mechanism, settings of each listener by key below the mechanism, other settings, and those of clients."""
+
+    mechanism: str
+    of_listeners: Mapping[str, str]
+    settings: Mapping[str, str]
+    client: Mapping[str, str]
+
+
+PLAIN = Access(
+    "PLAIN", {"sasl.jaas.config": jaas()}, {"connections.max.reauth.ms": str(SESSION_MS)}, {"sasl.jaas.config": jaas()}
+)
+
+
+class Provider:
+    """An identity provider: gives tokens that live as long as a session, for the credentials of the nodes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._keys = directory / "keys.json"
+        public = json.loads(ECAlgorithm.to_jwk(self._key.public_key()))
+        self._keys.write_text(json.dumps({"keys": [{**public, "kid": "1", "alg": "ES256"}]}))
+        self.endpoint = TokenEndpoint(self._answer)
+
+    def _answer(self) -> tuple[int, bytes]:
+        now_s = time.time()
+        claims = {"sub": "node", "iat": now_s, "exp": now_s + SESSION_MS / 1000}
+        token = jwt.encode(claims, self._key, algorithm="ES256", headers={"kid": "1"})
+        return 200, json.dumps({"access_token": token}).encode()
+
+    @property
+    def access(self) -> Access:
+        package = "org.apache.kafka.common.security.oauthbearer"
+        login = {
+            "sasl.jaas.config": f'{package}.OAuthBearerLoginModule required clientId="n" clientSecret="{SECRET}";',
+            "sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler",
+        }
+        settings = {
+            "sasl.oauthbearer.token.endpoint.url": self.endpoint.url,
+            "sasl.login.refresh.min.period.seconds": "0",
+            "sasl.login.refresh.buffer.seconds": "0",
+        }
+        keys = {"sasl.oauthbearer.jwks.endpoint.url": self._keys.as_uri()}
+        return Access("OAUTHBEARER", login, settings | keys, login | settings)
+
+
 class SaslPair:
     """Node 1 is controller and broker, node 2 a broker."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, access: Access) -> None:
+        self._access = access
         authority, cluster_id = CertificateAuthority(), random_uuid_text()
         self.trust = directory / "authority.pem"
         self.trust.write_text(authority.pem)
@@ -58,13 +111,14 @@ class SaslPair:
                 "ssl.keystore.location": str(keys),
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": str(self.trust),
-                "sasl.enabled.mechanisms": "PLAIN",
-                "sasl.mechanism.inter.broker.protocol": "PLAIN",
-                "sasl.mechanism.controller.protocol": "PLAIN",
-                "connections.max.reauth.ms": str(SESSION_MS),
+                "sasl.enabled.mechanisms": access.mechanism,
+                "sasl.mechanism.inter.broker.protocol": access.mechanism,
+                "sasl.mechanism.controller.protocol": access.mechanism,
+                **access.settings,
                 **{
-                    f"listener.name.{name}.plain.sasl.jaas.config": jaas()
+                    f"listener.name.{name}.{access.mechanism.lower()}.{key}": value
                     for name in ("clients", "inside", "controller")
+                    for key, value in access.of_listeners.items()
                 },
             }
 
@@ -73,18 +127,15 @@ class SaslPair:
         controller = f",CONTROLLER://127.0.0.1:{node.controller_port}" if is_controller else ""
         return f"CLIENTS://127.0.0.1:{node.port},INSIDE://127.0.0.1:{inside}{controller}"
 
-    def client(self, password: str = SECRET) -> Client:
-        properties = {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": jaas(password),
-        }
-        return Client(ClientConfig.parse(self.nodes[1].bootstrap, properties))
+    def client(self, more: Mapping[str, str] | None = None) -> Client:
+        access = self._access
+        properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": access.mechanism}
+        return Client(ClientConfig.parse(self.nodes[1].bootstrap, {**properties, **access.client, **(more or {})}))
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslPair]:
-    cluster = SaslPair(tmp_path_factory.mktemp("sasl"))
+@contextlib.contextmanager
+def running_pair(directory: Path, access: Access) -> Iterator[SaslPair]:
+    cluster = SaslPair(directory, access)
     with contextlib.ExitStack() as running:
         for node in cluster.nodes:
             running.callback(node.kill)
@@ -93,7 +144,25 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslPair]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslPair]:
+    with running_pair(tmp_path_factory.mktemp("sasl"), PLAIN) as running:
+        yield running
+
+
+def test_links_and_clients_log_in_with_tokens_that_they_refresh(tmp_path: Path) -> None:
+    provider = Provider(tmp_path)
+    with provider.endpoint, running_pair(tmp_path, provider.access) as pair:
+        produce_beyond_a_session(pair)
+        assert {*provider.endpoint.bodies} == {b"grant_type=client_credentials"}
+        assert len(provider.endpoint.bodies) >= 2 * (len(pair.nodes) + 1)
+
+
 def test_replicated_produce_outlives_sessions_of_all_links(pair: SaslPair) -> None:
+    produce_beyond_a_session(pair)
+
+
+def produce_beyond_a_session(pair: SaslPair) -> None:
     """Acks of all replicas show that the follower fetches; the client and the nodes log in again."""
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=2)
     starts = [len(node.log_text) for node in pair.nodes]  # a node that starts first cannot reach the other yet
@@ -116,7 +185,7 @@ def test_replicated_produce_outlives_sessions_of_all_links(pair: SaslPair) -> No
 
 
 def test_wrong_password_is_refused_with_the_servers_message(pair: SaslPair) -> None:
-    with pair.client("wrong-7") as client, pytest.raises(AuthenticationRefused) as caught:
+    with pair.client({"sasl.jaas.config": jaas("wrong-7")}) as client, pytest.raises(AuthenticationRefused) as caught:
         client.retrying(client.metadata)
     assert "failed the login with PLAIN: Authentication failed: Invalid username or password." in str(caught.value)
     assert "wrong-7" not in str(caught.value)

@@ -4,14 +4,24 @@ As in Kafka, credentials are those of `listener.name.NAME.MECHANISM.sasl.jaas.co
 too; a key without mechanism has no effect on a node. Settings are read once, when a part of the node is built.
 """
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.definitions import LISTENER_PREFIX
 from broker.net.peer import Connect, SaslConnect
+from broker.net.token_source import shared_source, wall_clock_ms
 from broker.runtime.remote_metadata.settings import client_sasl_settings, client_spelling
-from broker.sasl.client.login_settings import JAAS_KEY, MECHANISM_KEY, SASL_PROTOCOLS, build_login
-from broker.sasl.client.sasl_login import SaslLogin
+from broker.sasl.client.login_settings import (
+    JAAS_KEY,
+    MECHANISM_KEY,
+    SASL_PROTOCOLS,
+    LoginSurroundings,
+    build_login,
+)
+from broker.sasl.client.oauth_settings import GivenSetting, OAuthSettings
+from broker.sasl.client.sasl_login import SaslLogin, TokenSupply
 
 INTER_BROKER_KEY: Final = "sasl.mechanism.inter.broker.protocol"
 CONTROLLER_KEY: Final = "sasl.mechanism.controller.protocol"
@@ -20,8 +30,15 @@ CONTROLLER_KEY: Final = "sasl.mechanism.controller.protocol"
 class NodeLogins:
     """Adds logins to connections where the security protocol of a listener has SASL."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        supply: Callable[[OAuthSettings], TokenSupply] = shared_source,
+    ) -> None:
         self._config = config
+        self._now_ms = now_ms
+        self._supply = supply
 
     def connect(self, listener: str, connect: Connect) -> Connect:
         """Return `connect` with the login at a listener, if it needs one. Raise ConfigError."""
@@ -50,7 +67,22 @@ class NodeLogins:
         jaas = self._config.layers.find(jaas_key)
         if JAAS_KEY in own:
             jaas, jaas_key = own[JAAS_KEY], prefix + client_spelling(given, JAAS_KEY)
-        return build_login(mechanism, mechanism_key, jaas, jaas_key)
+        find = partial(self._find, listener, mechanism, own, given)
+        return build_login(
+            mechanism, mechanism_key, jaas, jaas_key, LoginSurroundings(find, self._now_ms, self._supply)
+        )
+
+    def _find(
+        self, listener: str, mechanism: str, own: Mapping[str, str], given: Mapping[str, str], name: str
+    ) -> GivenSetting | None:
+        """Find a setting: that of remote metadata's clients, of the listener's mechanism, its listener, or the node."""
+        if name in own:
+            prefix = self._config.remote_log_metadata_manager_impl_prefix
+            return GivenSetting(prefix + client_spelling(given, name), own[name])
+        for key in (_mechanism_key(listener, mechanism, name), f"{LISTENER_PREFIX}{listener.lower()}.{name}", name):
+            if (value := self._config.layers.find(key)) is not None:
+                return GivenSetting(key, value)
+        return None
 
 
 def _mechanism_key(listener: str, mechanism: str, name: str) -> str:

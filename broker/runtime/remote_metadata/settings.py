@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.metadata.image.topic_names import REMOTE_LOG_METADATA_TOPIC
-from broker.sasl.client.login_settings import JAAS_KEY, MECHANISM_KEY
+from broker.sasl.client.login_settings import LOGIN_KEYS
 from broker.tls.keys import TLS_KEYS
 
 _COMMON: Final = "remote.log.metadata.common.client."
@@ -33,8 +33,6 @@ _FIXED: Final = frozenset(
     }
 )
 """Settings of clients that Kafka overrides, too."""
-
-_SASL_KEYS: Final = (MECHANISM_KEY, JAAS_KEY)
 
 TOPIC: Final = REMOTE_LOG_METADATA_TOPIC
 
@@ -77,7 +75,7 @@ class RemoteMetadataSettings:
 def parse_remote_metadata_settings(given: Mapping[str, str], prefix: str = DEFAULT_PREFIX) -> RemoteMetadataSettings:
     """Parse values by key, without the prefix. Raises ValueError with one sentence that names the key."""
     reader = _Reader(given, prefix)
-    for name in (*TLS_KEYS, *_SASL_KEYS):  # read by `client_tls_settings` and `client_sasl_settings`
+    for name in (*TLS_KEYS, *LOGIN_KEYS):  # read by `client_tls_settings` and `client_sasl_settings`
         reader.text(_client(name, _PRODUCER, _CONSUMER))
     number = reader.number
     settings = RemoteMetadataSettings(
@@ -119,7 +117,7 @@ def client_tls_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 def client_sasl_settings(given: Mapping[str, str]) -> dict[str, str]:
     """Return the `sasl.*` settings of the clients like `client_tls_settings`; some are secrets."""
-    return _client_texts(given, _SASL_KEYS)
+    return _client_texts(given, LOGIN_KEYS)
 
 
 def _client_texts(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:

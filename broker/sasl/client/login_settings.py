@@ -3,22 +3,24 @@
 Values are texts, as in a properties file. Errors name the key as it was given and never its value.
 """
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from broker.config.errors import ConfigError
-from broker.sasl.client.access_tokens import make_unsecured_token
+from broker.sasl.client.access_tokens import UnsecuredClaims, make_unsecured_token
+from broker.sasl.client.oauth_settings import OAUTH_KEYS, FindSetting, OAuthSettings, parse_oauth_settings
 from broker.sasl.client.oauthbearer import OAUTHBEARER, OAuthBearerClient, refusal_sentence
 from broker.sasl.client.plain import PlainClient
-from broker.sasl.client.sasl_login import SaslLogin
+from broker.sasl.client.sasl_login import SaslLogin, TokenSupply
 from broker.sasl.client.scram import SCRAM_DIGESTS, ScramClient
-from broker.sasl.client.unsecured_options import parse_extensions, parse_unsecured_claims
 from broker.sasl.jaas import parse_jaas
 from broker.sasl.mechanism import ClientExchange
 
 JAAS_KEY: Final = "sasl.jaas.config"
 MECHANISM_KEY: Final = "sasl.mechanism"
+LOGIN_KEYS: Final = (MECHANISM_KEY, JAAS_KEY, *OAUTH_KEYS)
+"""The keys of clients that a login is built from."""
 PLAIN: Final = "PLAIN"
 LOGIN_MODULES: Final = {
     PLAIN: "PlainLoginModule",
@@ -31,7 +33,18 @@ SASL_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 TLS_PROTOCOLS: Final = frozenset({"SSL", "SASL_SSL"})
 
 
-def build_login(mechanism: str, mechanism_key: str, jaas: str | None, jaas_key: str) -> SaslLogin:
+@dataclass(frozen=True, slots=True)
+class LoginSurroundings:
+    """Other settings of the client, the wall clock in ms, and where fetched tokens are from."""
+
+    find: FindSetting
+    now_ms: Callable[[], int]
+    supply: Callable[[OAuthSettings], TokenSupply]
+
+
+def build_login(
+    mechanism: str, mechanism_key: str, jaas: str | None, jaas_key: str, surroundings: LoginSurroundings
+) -> SaslLogin:
     """Return the login for a mechanism with the credentials of a JAAS entry. Raise ConfigError."""
     module = LOGIN_MODULES.get(mechanism)
     if module is None:
@@ -41,7 +54,7 @@ def build_login(mechanism: str, mechanism_key: str, jaas: str | None, jaas_key: 
         raise ConfigError(jaas_key, f"{jaas_key} is not set; {mechanism} needs its {module}.")
     options = _options(jaas, jaas_key, module)
     if mechanism == OAUTHBEARER:
-        return _unsecured_login(options, jaas_key)
+        return _bearer_login(parse_oauth_settings(options, jaas_key, surroundings.find), surroundings)
     username, password = options.get("username", ""), options.get("password", "")
     if not username or not password:
         missing = "password" if username else "username"
@@ -50,14 +63,18 @@ def build_login(mechanism: str, mechanism_key: str, jaas: str | None, jaas_key: 
     return SaslLogin(mechanism, _exchanges(mechanism, username, password, is_token))
 
 
-def _unsecured_login(options: Mapping[str, str], jaas_key: str) -> SaslLogin:
-    """Return a login with unsecured tokens, Kafka's default; each login has a new token."""
-    claims, extensions = parse_unsecured_claims(options, jaas_key), dict(parse_extensions(options, jaas_key))
-
-    def begin() -> ClientExchange:
-        return OAuthBearerClient(make_unsecured_token(claims, time.time_ns() // 1_000_000), extensions)
-
-    return SaslLogin(OAUTHBEARER, begin, refusal_sentence)
+def _bearer_login(settings: OAuthSettings, surroundings: LoginSurroundings) -> SaslLogin:
+    """Return a login with tokens: a new unsecured one each time, Kafka's default, or the newest that was fetched."""
+    source, extensions = settings.source, dict(settings.extensions)
+    if isinstance(source, UnsecuredClaims):
+        claims = source
+        return SaslLogin(
+            OAUTHBEARER,
+            lambda: OAuthBearerClient(make_unsecured_token(claims, surroundings.now_ms()), extensions),
+            refusal_sentence,
+        )
+    supply = surroundings.supply(settings)
+    return SaslLogin(OAUTHBEARER, lambda: OAuthBearerClient(supply.token(), extensions), refusal_sentence, supply)
 
 
 def _options(jaas: str, key: str, module: str) -> dict[str, str]:

@@ -5,8 +5,10 @@ fails raises AuthenticationFailed with one sentence part: the mechanism, and the
 """
 
 from collections.abc import Callable
-from typing import Final
+from concurrent.futures import Future
+from typing import Final, Protocol
 
+from broker.sasl.client.oauthbearer import OAuthToken
 from broker.sasl.mechanism import AuthenticationFailed, ClientExchange
 from protocol.errors import ErrorCode
 from protocol.messages import Message
@@ -17,19 +19,43 @@ RENEWAL_WINDOW: Final = (0.85, 0.95)
 """Share of a session's lifetime after which the client logs in again, chosen at random (KIP-368)."""
 
 
+class TokenSupply(Protocol):
+    """Access tokens that are fetched elsewhere. Methods do not block and may be called from all threads."""
+
+    def token(self) -> OAuthToken:
+        """Return the newest token. Raise AuthenticationFailed if there was none yet."""
+        ...
+
+    def request(self) -> Future[None] | None:
+        """Return None if there is a usable token; else a future of an attempt to fetch one.
+
+        The future's exception is AuthenticationFailed; its message names the mechanism.
+        """
+        ...
+
+
 class SaslLogin:
     """A mechanism and the credentials for it. `begin` starts an exchange; secrets are not shown."""
 
     def __init__(
-        self, mechanism: str, begin: Callable[[], ClientExchange], explain: Callable[[str], str] = str
+        self,
+        mechanism: str,
+        begin: Callable[[], ClientExchange],
+        explain: Callable[[str], str] = str,
+        supply: TokenSupply | None = None,
     ) -> None:
         self.mechanism = mechanism
         self.explain = explain
         """Function that puts an error message of the server into words."""
         self._begin = begin
+        self._supply = supply
 
     def __repr__(self) -> str:
         return f"SaslLogin({self.mechanism})"
+
+    def prepare(self) -> Future[None] | None:
+        """Return what a login has to wait for before it begins; None if it can begin. See `TokenSupply.request`."""
+        return None if self._supply is None else self._supply.request()
 
     def begin(self) -> ClientExchange:
         """Start an exchange. Raise AuthenticationFailed if there is no credential at present."""

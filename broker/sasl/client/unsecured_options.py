@@ -12,12 +12,13 @@ from broker.sasl.client.access_tokens import UnsecuredClaims
 from broker.sasl.client.oauthbearer import extension_problem
 
 _CLAIM_OPTION: Final = re.compile("unsecuredLogin(String|Number|List)Claim_(.+)", re.DOTALL)
-_UNSECURED_EXTENSION: Final = "unsecuredLoginExtension_"
+UNSECURED_EXTENSION: Final = "unsecuredLoginExtension_"
+EXTENSION: Final = "extension_"
+"""Prefixes of options that name SASL extensions, without and with a token endpoint."""
 
 
-def parse_extensions(options: Mapping[str, str], jaas_key: str) -> tuple[tuple[str, str], ...]:
-    """Return the SASL extensions. Raise ConfigError."""
-    prefix = _UNSECURED_EXTENSION
+def parse_extensions(options: Mapping[str, str], prefix: str, jaas_key: str) -> tuple[tuple[str, str], ...]:
+    """Return the SASL extensions, whose options begin with a prefix. Raise ConfigError."""
     found = {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
     problem = extension_problem(found)
     if problem is not None:

@@ -17,6 +17,7 @@ from broker.config.definitions import (
     TOPIC_SYNONYMS,
 )
 from broker.config.setting import Setting
+from broker.sasl.client.oauth_settings import OAUTH_KEYS
 
 ROOT = Path(__file__).parents[3]
 BROKER = ROOT / "broker"
@@ -84,6 +85,7 @@ def test_product_code_uses_every_honoured_broker_key() -> None:
     used = {SETTINGS[name] for name in SETTINGS.keys() & attributes_read(files)}
     used |= texts_looked_up(files) | {name for names in TOPIC_SYNONYMS.values() for name in names}
     used |= {old for old, new in REPLACED.items() if new in used}
+    used |= set(OAUTH_KEYS)  # tests/broker/sasl/client/test_oauth_settings.py shows that each is read
     assert sorted(name for name, key in BROKER_KEYS.items() if key.honoured and name not in used) == []
 
 

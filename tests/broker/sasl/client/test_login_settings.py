@@ -3,9 +3,10 @@
 import pytest
 
 from broker.config.errors import ConfigError
-from broker.sasl.client.login_settings import build_login
+from broker.sasl.client.login_settings import LoginSurroundings, build_login
 
 SECRET = "sesame-4"
+SURROUNDINGS = LoginSurroundings(lambda _: None, lambda: 0, lambda _: pytest.fail("a token is fetched"))
 
 
 def jaas(module: str, options: str) -> str:
@@ -14,7 +15,7 @@ def jaas(module: str, options: str) -> str:
 
 def test_login_begins_the_exchange_of_its_mechanism() -> None:
     entry = jaas("plain.PlainLoginModule", f'username="alice" password="{SECRET}" user_alice="{SECRET}"')
-    login = build_login("PLAIN", "sasl.mechanism", entry, "sasl.jaas.config")
+    login = build_login("PLAIN", "sasl.mechanism", entry, "sasl.jaas.config", SURROUNDINGS)
     assert login.begin().first() == f"\0alice\0{SECRET}".encode()
     assert SECRET not in repr(login)
     assert SECRET not in repr(login.begin())
@@ -22,7 +23,7 @@ def test_login_begins_the_exchange_of_its_mechanism() -> None:
 
 def test_token_login_says_so() -> None:
     entry = jaas("scram.ScramLoginModule", 'username="id" password="hmac" tokenauth="true"')
-    login = build_login("SCRAM-SHA-512", "sasl.mechanism", entry, "sasl.jaas.config")
+    login = build_login("SCRAM-SHA-512", "sasl.mechanism", entry, "sasl.jaas.config", SURROUNDINGS)
     assert login.begin().first().endswith(b",tokenauth=true")
 
 
@@ -39,6 +40,6 @@ def test_token_login_says_so() -> None:
 )
 def test_unusable_settings_are_refused(mechanism: str, entry: str | None, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        build_login(mechanism, "mech", entry, "key")
+        build_login(mechanism, "mech", entry, "key", SURROUNDINGS)
     assert sentence in caught.value.sentence
     assert SECRET not in caught.value.sentence
