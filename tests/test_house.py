@@ -5,6 +5,7 @@ CONTRIBUTING.md has the rules in prose. An exception is an entry in a table belo
 
 import ast
 import gc
+import importlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -147,3 +148,9 @@ def test_documents_have_no_conflict_markers() -> None:
     marked = [str(path.relative_to(ROOT)) for path in documents if marker.search(path.read_text())]
     assert documents
     assert marked == []
+
+
+@pytest.mark.parametrize("program", ["benchmarks", "chaos", "scenarios", "simulation"])
+def test_programs_of_the_tests_can_be_imported(program: str) -> None:
+    """`make` runs these by hand only, so that no other test notices a module that fails at its import."""
+    assert importlib.import_module(f"tests.{program}.__main__").main is not None

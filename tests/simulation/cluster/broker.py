@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
+from broker.api.serving.context import RequestContext
 from broker.metadata.controller.controller import LocalBroker
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.loader import LoaderState, Publication
@@ -15,6 +16,7 @@ from broker.quorum.identity import LeaderAndEpoch
 from broker.runtime.controller.channel import ChannelTimes, ControllerChannel
 from broker.runtime.controller.controller_router import ControllerRouter
 from protocol.ids import BrokerId
+from tests.simulation.cluster.acls.access import BrokerAccess
 from tests.simulation.cluster.broker_tier import BrokerTier
 from tests.simulation.cluster.connections import ControllerWires
 from tests.simulation.cluster.controller import ControllerProcess, WitnessedLocalChannel
@@ -75,6 +77,7 @@ class ClusterBroker(Broker):
         self.replica: MetadataReplica | None = None
         self.tier: BrokerTier | None = None
         self.coordinators: BrokerCoordinators | None = None
+        self.access: BrokerAccess | None = None
         self.controller_wires: list[ControllerWires] = []
         """Connections to the controllers."""
         self.on_request: Callable[[ControllerWires, Any], None] | None = None
@@ -103,8 +106,14 @@ class ClusterBroker(Broker):
         replica.start()
 
     def _take_up_roles(self, data: DataPart) -> None:
+        metadata_scenario = self._cluster.metadata_scenario
+        if metadata_scenario.acls:
+            self.access = BrokerAccess(
+                self._cluster.checker, self.node.id, lambda: self.cache.image, is_open=metadata_scenario.acls_open
+            )
+            self._add_publisher(self.access)
         self._take_up_tier(data)
-        if self._cluster.metadata_scenario.coordinators:
+        if metadata_scenario.coordinators:
             coordinators = self.coordinators = BrokerCoordinators(self, data)
             data.handlers.update(coordinators.handlers())
             coordinators.start()
@@ -116,8 +125,20 @@ class ClusterBroker(Broker):
         super()._close_roles(data)
 
     def serve(self, call: Call) -> "asyncio.Future[Any] | Any":
+        access = self.access
+        rights = {} if access is None else access.rights(call.message, self._context(call))
         answer = super().serve(call)
-        return self.process.create_task(answer) if inspect.iscoroutine(answer) else answer
+        if inspect.iscoroutine(answer):
+            answer = self.process.create_task(answer)
+        if access is not None:
+            access.witness(rights, answer)
+        return answer
+
+    def _context(self, call: Call) -> RequestContext:
+        context = super()._context(call)
+        if self.access is not None:
+            self.access.admit(context)
+        return context
 
     def _take_up_tier(self, data: DataPart) -> None:
         shared = self._shared_tier

@@ -13,6 +13,8 @@ controllers between them, by the names in violations:
 - SilentBrokersAreFenced: after a session without contact a controller has fenced the broker.
 - StaleRequestsAreRefused: a controller refuses requests with an old broker epoch, partition epoch or incarnation.
 - AcknowledgedMetadataIsKept: an acknowledged creation or deletion of a topic is in the committed metadata.
+
+Those of authorization are in `acls/access.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -89,6 +91,9 @@ class ClusterCounts(Counts):
         "stray requests of clients",
         "offsets fetched",
         "pipeline commits",
+        "ACL changes",
+        "refused batches",
+        "refused fetches",
     )
     OPTIONAL = ("zombie leader seconds", "zombie controller seconds")
 

@@ -36,6 +36,7 @@ from storage.tiered.errors import RemoteStorageError
 from storage.tiered.format import log_start_object
 from storage.tiered.format.log_start_object import LogStartWriter
 from storage.tiered.lifecycle import expiration
+from tests.simulation.cluster.acls.planted import PLANTED_ACLS
 from tests.simulation.cluster.campaign import run_deposed_leaders
 from tests.simulation.cluster.planted_bug import Planted
 from tests.simulation.cluster.planted_coordinators import PLANTED_COORDINATORS
@@ -177,6 +178,7 @@ _EPOCHS: Final = frozenset({"EpochsRise", "OneLeaderPerEpoch", "LogsMatch", "Com
 PLANTED: Final[Mapping[str, Planted]] = {
     **PLANTED_TIER,
     **PLANTED_COORDINATORS,
+    **PLANTED_ACLS,
     "taking over without the tail of the log": Planted(
         (Patch(ControllerDriver, "on_commit", _skip_tail),), frozenset({"TakeoverHasEverything", "ImagesAreEqual"}), 5
     ),

@@ -12,6 +12,8 @@ SPARE_IDS: Final = (14, 15)
 _VOTERS: Final = 3
 _COORDINATORS_SHARE: Final = 0.4
 """Share of the histories without tiered topic in which brokers are coordinators."""
+_ACLS_SHARE: Final = 0.4
+"""Share of the histories without coordinators in which brokers authorize clients."""
 FIRST_CLIENT_ID: Final = 101
 INPUT: Final = "input"
 """The topic of histories with coordinators that a pipeline reads."""
@@ -23,7 +25,8 @@ class MetadataScenario:
     or a broker dies for good; `min_changed_ratio`, `snapshot_bytes` and `snapshot_interval_ms` trigger snapshots.
     With `tiered` there is a topic with remote storage. The first `combined` brokers are controllers as well, in place
     of as many dedicated ones; `spares` controllers are no voters at first. With `auto_join` controllers add themselves
-    to the voters. With `coordinators` brokers coordinate transactions and groups, and clients use both.
+    to the voters. With `coordinators` brokers coordinate transactions and groups, and clients use both. With `acls`
+    brokers authorize clients by lists that change; with `acls_open` resources without entries are open to all.
     """
 
     election_timeout_ms: int
@@ -46,6 +49,8 @@ class MetadataScenario:
     spares: int
     auto_join: bool
     coordinators: bool
+    acls: bool
+    acls_open: bool
 
     @property
     def first_voters(self) -> tuple[int, ...]:
@@ -82,8 +87,13 @@ def draw_metadata_scenario(random: Random) -> MetadataScenario:
         spares=random.choice((0, 1, 2)),
         auto_join=random.random() < 0.2,
         coordinators=False,
+        acls=False,
+        acls_open=True,
     )
-    return replace(scenario, coordinators=not scenario.tiered and random.random() < _COORDINATORS_SHARE)
+    scenario = replace(scenario, coordinators=not scenario.tiered and random.random() < _COORDINATORS_SHARE)
+    if scenario.coordinators or random.random() >= _ACLS_SHARE:
+        return scenario
+    return replace(scenario, acls=True, acls_open=scenario.tiered or random.random() < 0.5)
 
 
 def draw_scenario(random: Random, *, tiered: bool) -> Scenario:

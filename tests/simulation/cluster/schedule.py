@@ -10,6 +10,7 @@ of nodes.
 from collections.abc import Callable
 from typing import Final
 
+from tests.simulation.cluster.acls.changes import AclChanges
 from tests.simulation.cluster.disk_faults import DiskFaults
 from tests.simulation.cluster.fault_source import FaultSource, ScheduleState
 from tests.simulation.cluster.link_faults import LinkFaults
@@ -42,6 +43,7 @@ class RandomSchedule(FaultSource):
         self._disks = DiskFaults(self._state)
         self._store = StoreFaults(self._state)
         self._links = LinkFaults(self._state)
+        self._acls = AclChanges(self._state)
         self._operators = Operators(self._state, self._nodes.kill_active_controller)
         self._faults: tuple[tuple[int, Callable[[], None]], ...] = (
             (10, self._nodes.kill_broker),
@@ -82,6 +84,7 @@ class RandomSchedule(FaultSource):
 
     def begin(self) -> None:
         scenario = self._simulation.scenario
+        self._acls.begin()
         for producer in self._simulation.producers:
             self._after(self._random.expovariate(1.0 / scenario.produce_every_ms), self._producing(producer))
         self._after(self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
@@ -95,6 +98,7 @@ class RandomSchedule(FaultSource):
             self._simulation.tier.end_faults()
         for name in self._partitions():
             self._operators.alter(name, None)
+        self._acls.end()
         self._probe()
 
     @property
@@ -103,7 +107,7 @@ class RandomSchedule(FaultSource):
 
     @property
     def is_over(self) -> bool:
-        return not self._voters.has_open
+        return not self._voters.has_open and self._acls.is_restored
 
     def _probe(self) -> None:
         """Produce to every partition that has no acknowledgement since the faults ended."""

@@ -266,14 +266,15 @@ class Broker:
         message = call.message
         if isinstance(message, Whereabouts):
             return self._whereabouts(message)
-        context = RequestContext(
-            call.version, call.request.header.client_id or "", call.request.connection, call.request
-        )
+        context = self._context(call)
         assert self.data is not None
         answer = self.data.handlers[type(message)](message, context)
         if self.on_served is not None:
             self.on_served(self.node, message, answer)
         return answer
+
+    def _context(self, call: Call) -> RequestContext:
+        return RequestContext(call.version, call.request.header.client_id or "", call.request.connection, call.request)
 
     def _whereabouts(self, asked: Whereabouts) -> LeaderSeen:
         topic = self.cache.image.topics.by_name(asked.topic)

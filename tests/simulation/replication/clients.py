@@ -39,6 +39,7 @@ AGAIN: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,  # of a cluster whose ACLs change; others have no authorizer
     }
 )
 
