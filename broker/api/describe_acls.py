@@ -31,9 +31,8 @@ class DescribeAclsHandler:
             request.permission_type,
         )
         resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-        for entry in sorted(self._metadata.image.acls.entries.values()):
-            if wanted.matches(entry):
-                pattern = entry[:3]
-                resource = resources.setdefault(pattern, DescribeAclsResource(*pattern))
-                resource.acls.append(AclDescription(*entry[3:]))
+        for entry in sorted(entry for _, entry in wanted.find(self._metadata.image.acls)):
+            pattern = entry[:3]
+            resource = resources.setdefault(pattern, DescribeAclsResource(*pattern))
+            resource.acls.append(AclDescription(*entry[3:]))
         return DescribeAclsResponse(resources=list(resources.values()))

@@ -1,10 +1,12 @@
 """Filters over access control entries, for describing and deleting them (KIP-11, KIP-290)."""
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from broker.metadata.image.security_image import AccessControlEntry
+from broker.metadata.image.security_image import AccessControlEntry, AclsImage
 from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import Uuid
 
 ANY: Final = 1  # for resource types, operations and permissions; 0 stands for a value unknown to the client
 _WILDCARD: Final = "*"
@@ -50,6 +52,19 @@ class AclFilter(NamedTuple):
         if not (known and operation in _OPERATIONS and permission_type in _PERMISSIONS):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the filter has an unknown type or operation")
         return cls(resource_type, resource_name, pattern_type, principal, host, operation, permission_type)
+
+    def find(self, acls: AclsImage) -> Iterator[tuple[Uuid, AccessControlEntry]]:
+        """Yield (id, entry) of all entries that match. A filter with a name looks at the entries for that name, and
+        with MATCH at those for its prefixes.
+        """
+        name = self.resource_name
+        if name is None:
+            candidates = iter(acls.entries.items())
+        elif self.pattern_type == AclPattern.MATCH:
+            candidates = acls.named({_WILDCARD, *(name[:length] for length in range(1, len(name) + 1))})
+        else:
+            candidates = acls.named((name,))
+        return (each for each in candidates if self.matches(each[1]))
 
     def matches(self, entry: AccessControlEntry) -> bool:
         return (

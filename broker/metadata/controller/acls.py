@@ -1,6 +1,5 @@
 """Creation and deletion of access control entries (KIP-11, KIP-290). Authorization itself is elsewhere."""
 
-from collections.abc import Callable
 from typing import Final
 
 from broker.metadata.controller.acl_filter import AclFilter, AclPattern
@@ -35,7 +34,7 @@ class Acls:
 
     def create(self, request: CreateAclsRequest) -> ControllerResult[CreateAclsResponse]:
         """Add entries, with one result each. An existing entry is a success and not written again."""
-        present = set(self._state.image.acls.entries.values())
+        acls, created = self._state.image.acls, set[AccessControlEntry]()
         records: list[VersionedRecord] = []
         response = CreateAclsResponse()
         for creation in request.creations:
@@ -45,8 +44,8 @@ class Acls:
                 response.results.append(AclCreationResult(error.code, error.message))
                 continue
             response.results.append(AclCreationResult(ErrorCode.NONE, ""))
-            if entry not in present:
-                present.add(entry)
+            if entry not in created and all(entry != each for _, each in acls.named((entry.resource_name,))):
+                created.add(entry)
                 records.append(VersionedRecord(AccessControlEntryRecord(self._new_id(), *entry), 0))
         return ControllerResult(records, response)
 
@@ -56,11 +55,11 @@ class Acls:
         response = DeleteAclsResponse()
         for requested in request.filters:
             try:
-                matches = _filter(requested).matches
+                wanted = _filter(requested)
             except KafkaError as error:
                 response.filter_results.append(DeleteAclsFilterResult(error.code, error.message))
                 continue
-            response.filter_results.append(self._delete_matching(matches, removed))
+            response.filter_results.append(self._delete_matching(wanted, removed))
         records = [VersionedRecord(RemoveAccessControlEntryRecord(id=each), 0) for each in removed]
         if len(records) > MAX_RECORDS_PER_BATCH:
             raise KafkaError(
@@ -69,14 +68,11 @@ class Acls:
             )
         return ControllerResult(records, response)
 
-    def _delete_matching(
-        self, matches: Callable[[AccessControlEntry], bool], removed: dict[Uuid, None]
-    ) -> DeleteAclsFilterResult:
+    def _delete_matching(self, wanted: AclFilter, removed: dict[Uuid, None]) -> DeleteAclsFilterResult:
         result = DeleteAclsFilterResult(error_message=None)
-        for entry_id, entry in sorted(self._state.image.acls.entries.items()):
-            if matches(entry):
-                removed[entry_id] = None
-                result.matching_acls.append(DeleteAclsMatchingAcl(ErrorCode.NONE, None, *entry))
+        for entry_id, entry in sorted(wanted.find(self._state.image.acls)):
+            removed[entry_id] = None
+            result.matching_acls.append(DeleteAclsMatchingAcl(ErrorCode.NONE, None, *entry))
         return result
 
     def _new_id(self) -> Uuid:

@@ -1,6 +1,6 @@
 """ACLs, SCRAM credentials and delegation tokens, as records state them."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
@@ -35,7 +35,15 @@ class AccessControlEntry(NamedTuple):
 
 
 class AclsImage(NamedTuple):
+    """Entries by id, and the same by resource name, so that filters for a name scan nothing."""
+
     entries: Map[Uuid, AccessControlEntry] = Map()
+    by_name: Map[str, Map[Uuid, AccessControlEntry]] = Map()
+
+    def named(self, names: Iterable[str]) -> Iterator[tuple[Uuid, AccessControlEntry]]:
+        """Yield (id, entry) of the entries for these resource names."""
+        for name in names:
+            yield from self.by_name.get(name, Map()).items()
 
     def write(self) -> Iterator[VersionedRecord]:
         for entry_id, entry in sorted(self.entries.items()):
@@ -66,7 +74,18 @@ class AclsDelta:
         self.changes[record.id] = None
 
     def apply(self) -> AclsImage:
-        return AclsImage(_apply(self._image.entries, self.changes))
+        entries, by_name = self._image.entries, self._image.by_name.mutate()
+        for entry_id, entry in self.changes.items():
+            former = entries.get(entry_id)
+            if former is not None:
+                others = by_name[former.resource_name].delete(entry_id)
+                if others:
+                    by_name[former.resource_name] = others
+                else:
+                    del by_name[former.resource_name]
+            if entry is not None:
+                by_name[entry.resource_name] = by_name.get(entry.resource_name, Map()).set(entry_id, entry)
+        return AclsImage(_apply(entries, self.changes), by_name.finish())
 
 
 class ScramMechanism(IntEnum):

@@ -7,7 +7,7 @@ longer exists. Besides its scenario of `cases`, every API and version gets a tru
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -131,12 +131,14 @@ def test_responses_match_kafka_or_recorded_differences(outcomes: tuple[Outcome, 
     theirs, ours = outcomes
     versions: dict[str, list[int]] = defaultdict(list)
     fields: dict[str, set[str]] = defaultdict(set)
+    values: dict[str, list[str]] = defaultdict(list)
     for key in theirs:
         found = [each for each in differences(theirs[key], ours.get(key)) if not _is_timed(api, each[0])]
         if key[0] is api and found:
             name = f"{api.name}: {key[1]}"
             versions[name].append(key[2])
             fields[name] |= {re.sub(r"\[\d+\]", "", path) for path, _, _ in found}
+            values[name] += [f"v{key[2]} {path}: Kafka {one!r}, Ottla {other!r}" for path, one, other in found]
     seen = {
         name: {"versions": [numbers[0], numbers[-1]], "fields": sorted(fields[name])}
         for name, numbers in versions.items()
@@ -146,8 +148,15 @@ def test_responses_match_kafka_or_recorded_differences(outcomes: tuple[Outcome, 
         for name, row in RECORDED.items()
         if name.startswith(f"{api.name}: ")
     }
-    assert seen == recorded
+    assert seen.keys() == recorded.keys(), _shown(values, seen.keys() ^ recorded.keys())
+    changed = [name for name in seen if seen[name] != recorded[name]]
+    assert not changed, _shown(values, changed)
 
 
 def test_recorded_differences_have_reasons() -> None:
     assert all(row["why"] for row in RECORDED.values())
+
+
+def _shown(values: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
+    """Return the values that differ in the named steps, and the steps that do not differ any more."""
+    return "\n".join(f"{name}: {'; '.join(values[name]) or 'equal now'}" for name in sorted(names))
