@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
+from broker.api.pipeline.authorization import generation_of
 from broker.api.pipeline.permission import CLUSTER_ACTION, CLUSTER_RESOURCE_NAME, READ_TOPIC
 from broker.api.pipeline.quota import FetchQuota, mute, report_throttle
 from broker.api.serving.context import RequestContext
@@ -60,6 +61,9 @@ CONSUMER_ERRORS: Final = frozenset(
 )
 _REDIRECTED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
+_NO_RIGHTS: Final = -1
+"""The generation of the rights of a follower that is no node of the cluster."""
+
 # Defaults that all responses share; never modified.
 _NO_DIVERGENCE: Final = EpochEndOffset()
 _NO_LEADER: Final = LeaderIdAndEpoch()
@@ -89,11 +93,14 @@ class FetchHandler:
             quota_bytes = self._quota.max_fetch_bytes(context.request)
             if quota_bytes is not None and quota_bytes < options.max_bytes:
                 options = options._replace(max_bytes=int(quota_bytes))
-        if context.authorizer is not None:
+        authorizer = context.authorizer
+        if authorizer is not None:
             if not reader.is_follower:
-                options = options._replace(may_read=partial(context.allows, READ_TOPIC))
+                options = options._replace(
+                    may_read=partial(context.allows, READ_TOPIC), rights=generation_of(authorizer)
+                )
             elif not context.allows(CLUSTER_ACTION, CLUSTER_RESOURCE_NAME):
-                options = options._replace(may_read=_denies)
+                options = options._replace(may_read=_denies, rights=_NO_RIGHTS)
         rounds = self._fetches.read(opened, options)
         if rounds.is_over and not rounds.cold:
             return self._answer(context, rounds)

@@ -42,6 +42,7 @@ class StandardAuthorizer:
         self._entries: Map[Uuid, AccessControlEntry] = Map()
         self._index: AclIndex = EMPTY_INDEX
         self._decisions: dict[tuple[str, str, Permission, str], bool] = {}
+        self.generation = 0
         self.allowed = self.denied = 0
         """Decisions since the start, those about super users included."""
 
@@ -69,6 +70,7 @@ class StandardAuthorizer:
         else:
             self._index = EMPTY_INDEX.changed((), after.values())
         self._entries = after
+        self.generation += 1
         self._decisions.clear()
 
     def is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:

@@ -35,7 +35,8 @@ class FetchOptions(NamedTuple):
     """The parameters of a fetch request that apply to all its partitions.
 
     `listener` is the name of the listener that received the request. `uses_topic_ids` is true for Fetch 13 and later.
-    `may_read` tells by topic name whether the reader is authorized; without it, it is.
+    `may_read` tells by topic name whether the reader is authorized; without it, it is. `rights` changes when the
+    answers may have changed.
     """
 
     reader: FetchParams
@@ -45,6 +46,7 @@ class FetchOptions(NamedTuple):
     min_bytes: int
     max_bytes: int
     may_read: Callable[[str], bool] | None = None
+    rights: int = 0
 
 
 class FetchTerms(NamedTuple):
@@ -130,6 +132,8 @@ class FetchRounds:
         self._size_bytes, self._is_urgent = 0, False
         self.cold.clear()
         room = self._max_bytes
+        if first:
+            self.opened.targets.judge_by(self.options.rights)
         due = self.opened.targets.due()
         if self.remote is not None:
             self.remote.begin_round(due)

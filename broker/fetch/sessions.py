@@ -51,7 +51,7 @@ class TargetSet:
     reader's last request.
     """
 
-    __slots__ = ("_by_key", "_due", "_is_closed", "_next_order", "_watches", "contact", "on_change")
+    __slots__ = ("_by_key", "_due", "_is_closed", "_next_order", "_rights", "_watches", "contact", "on_change")
 
     def __init__(self, targets: Iterable[FetchTarget], *, now_ms: int) -> None:
         self._by_key: dict[TargetKey, FetchTarget] = {}
@@ -59,6 +59,7 @@ class TargetSet:
         self._watches: dict[FetchTarget, Watch] = {}
         self._next_order = 0
         self._is_closed = False
+        self._rights = 0
         self.contact = SessionContact(now_ms, self._recall_later)
         self.on_change: Callable[[], None] | None = None
         for target in targets:
@@ -106,6 +107,13 @@ class TargetSet:
         """Make a target due although its bounds have not changed."""
         if self._by_key.get(target.key) is target:
             self._make_due(target)
+
+    def judge_by(self, rights: int) -> None:
+        """Make all targets due if the rights of readers may have changed since the last request (`FetchOptions`)."""
+        if rights != self._rights:
+            self._rights = rights
+            for target in self._by_key.values():
+                self._make_due(target)
 
     def _recall_later(self, target: FetchTarget) -> None:
         """Make a resting target due for the next request; a waiting request keeps waiting for its changes."""

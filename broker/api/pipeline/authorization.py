@@ -20,7 +20,8 @@ Refuse = Callable[[Request, KafkaError], EncodedResponse]
 class Authorizer(Protocol):
     """Decides what principals may do. Called on the loop for every request, so it must not block.
 
-    A method may raise KafkaError to refuse a request with another error than that of an unauthorized resource.
+    A method may raise KafkaError to refuse a request with another error than that of an unauthorized resource. An
+    optional attribute `generation` is a number that changes when decisions may change (`generation_of`).
     """
 
     def is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:
@@ -40,6 +41,15 @@ class AllowAll:
 
     def is_allowed_on_some(self, principal: str, host: str, permission: Permission) -> bool:
         return True
+
+
+def generation_of(authorizer: Authorizer) -> int:
+    """Return a number that changes when decisions may change; 0 if the authorizer does not tell.
+
+    Partitions at rest in a fetch session are judged anew when it changes, otherwise when they have news.
+    """
+    generation: int = getattr(authorizer, "generation", 0)
+    return generation
 
 
 def require_authorizer(authorizer: Authorizer | None) -> Authorizer:

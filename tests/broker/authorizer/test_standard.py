@@ -179,3 +179,13 @@ def test_decisions_stay_right_when_more_are_asked_than_remembered(monkeypatch: p
     authorizer = authorizer_over(entry("a", PREFIXED))
     names = [f"{first}{number}" for number in range(5) for first in "ab"] * 2
     assert [reads(authorizer, name) for name in names] == [name.startswith("a") for name in names]
+
+
+def test_generation_changes_with_the_entries_only() -> None:
+    authorizer = authorizer_over(entry("a"))
+    first, image = authorizer.generation, image_of(entry("a"), entry("b"))
+    authorizer.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
+    second = authorizer.generation
+    assert second != first
+    authorizer.on_metadata(MetadataDelta(image), image)
+    assert authorizer.generation == second

@@ -11,11 +11,12 @@ Grant = tuple[str, AclOperation, AclResourceType, str]
 class GrantedPermissions:
     """Allows what `granted` lists and nothing else: no operation implies another, and hosts do not matter.
 
-    `asked` lists the decisions in order.
+    `asked` lists the decisions in order. A test that changes `granted` raises `generation`.
     """
 
     def __init__(self, granted: Iterable[Grant] = ()) -> None:
         self.granted = set(granted)
+        self.generation = 0
         self.asked: list[Grant] = []
 
     def is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:

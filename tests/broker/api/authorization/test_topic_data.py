@@ -203,3 +203,29 @@ class TestTransactionalProduce:
     def test_right_to_the_transactional_id_is_none_to_the_topic(self) -> None:
         plane = Plane((CLIENT, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, "mine"))
         assert self.codes(plane, "mine") == {DENIED}
+
+
+def test_partition_at_rest_in_a_session_is_judged_anew_when_rights_change() -> None:
+    right = (CLIENT, AclOperation.READ, TOPIC, "a")
+    plane = Plane(right)
+    handler = plane.node.fetch_handler()
+
+    def fetched(session: tuple[int, int], *partitions: FetchPartition) -> tuple[int, list[int]]:
+        """Return the session and the error codes of the listed partitions."""
+        topics = [FetchTopic("a", ZERO_UUID, list(partitions))] if partitions else []
+        request = FetchRequest(session_id=session[0], session_epoch=session[1], max_bytes=1000, topics=topics)
+        response = Answer(handler(request, plane.context(12))).value
+        return response.session_id, [each.error_code for topic in response.responses for each in topic.partitions]
+
+    session, codes = fetched((0, 0), FetchPartition(0, -1, 0, -1, 0, 1000))
+    assert codes == [0]
+    assert fetched((session, 1))[1] == []
+    plane.authorizer.granted.clear()
+    assert fetched((session, 2))[1] == [], "the authorizer does not tell that decisions may change"
+    plane.authorizer.generation += 1
+    assert fetched((session, 3))[1] == [DENIED]
+    plane.authorizer.granted.add(right)
+    plane.authorizer.generation += 1
+    assert DENIED not in fetched((session, 4))[1]
+    plane.node.produce(b"v", topic="a")
+    assert fetched((session, 5))[1] == [0]

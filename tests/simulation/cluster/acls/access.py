@@ -54,6 +54,10 @@ class BrokerAccess:
         if self._authorizer.acl_count != len(image.acls.entries):
             self._fail("DecisionsFollowAcls", f"has {self._authorizer.acl_count} of {len(image.acls.entries)} entries")
 
+    @property
+    def generation(self) -> int:
+        return self._authorizer.generation
+
     def admit(self, context: RequestContext) -> None:
         """Give a request its principal: that of a node, or of a client by its id."""
         is_client = context.client_id.startswith("client-")
