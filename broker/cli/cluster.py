@@ -12,6 +12,7 @@ import uvloop
 from broker.cli.node.local_cluster import LocalCluster
 from broker.cli.node.private_file import properties_text, write_private
 from broker.cli.node.scram_credential import scram_record
+from broker.cli.node.secret_rotation import await_reload
 from broker.cli.node.secret_rotation import rotate_secrets as rotate_secrets_of
 from broker.cli.node.secure_cluster import SecureDirectory
 from broker.cli.shared.failure import CommandFailed
@@ -130,9 +131,12 @@ def _credentials(security: SecureDirectory, configs: Sequence[BrokerConfig]) -> 
 def _rotate(security: SecureDirectory, *, with_authority: bool) -> None:
     try:
         nodes = rotate_secrets_of(security, datetime.datetime.now(datetime.UTC), with_authority=with_authority)
+        late = await_reload(security)
     except OSError as error:
         raise CommandFailed(f"cannot use {error.filename}: {error.strerror}.") from error
     click.echo(f"The password in {security.client_file} and the certificates of {', '.join(nodes)} are renewed.")
+    if late:
+        click.echo(f"Warning: {', '.join(late)} did not load the new certificate; rotate again when it has.", err=True)
     if with_authority:
         click.echo(
             f"{security.path / TRUST_FILE} has a new authority beside the former one: give it to clients. The next "

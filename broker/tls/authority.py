@@ -100,6 +100,7 @@ class IssuedCertificate:
     hosts: frozenset[str]
     ends: datetime.datetime
     issuer_key_id: bytes | None
+    der: bytes = field(repr=False)
 
     @classmethod
     def from_pem(cls, text: str) -> "IssuedCertificate":
@@ -114,7 +115,8 @@ class IssuedCertificate:
         if len(names) != 1:
             raise ValueError("the certificate has no common name")
         hosts = frozenset(str(each.value) for each in alternatives)
-        return cls(str(names[0].value), hosts, found.not_valid_after_utc, _issuer_key_id(found))
+        ends, der = found.not_valid_after_utc, found.public_bytes(Encoding.DER)
+        return cls(str(names[0].value), hosts, ends, _issuer_key_id(found), der)
 
     def serves(self, hosts: Iterable[str], now: datetime.datetime) -> bool:
         """Whether the certificate names all hosts and is not about to end."""

@@ -3,9 +3,11 @@
 import contextlib
 import re
 import stat
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
 import confluent_kafka
 import pytest
@@ -13,16 +15,20 @@ from confluent_kafka.admin import AdminClient
 
 from broker.cli.main import run
 from broker.config.load import read_properties
+from tests.support.clients.partition_states import until
 from tests.support.processes.ottla_cluster import OttlaCluster
 
 pytestmark = pytest.mark.integration
 
 DEADLINE_S = 20
+REVOCATION_S = 2
+"""Time within which a revoked right has no effect any more on a busy machine; the broker needs milliseconds."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaCluster]:
     settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+    settings["ottla.ssl.reload.interval.ms"] = "500"
     with OttlaCluster(tmp_path_factory.mktemp("secure") / "c", 1, settings, secure=True) as running:
         yield running
 
@@ -37,6 +43,41 @@ def send(settings: Mapping[str, str], value: str) -> None:
     producer.produce("orders", value, callback=lambda error, _: failures.append(error))
     assert producer.flush(DEADLINE_S) == 0
     assert failures == [None]
+
+
+class SteadyLoad:
+    """A context manager that produces one record after another on a thread, and keeps the outcome of each."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._producer = confluent_kafka.Producer({**settings, "enable.idempotence": True, "linger.ms": 0})
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.delivered = 0
+        self.failures: list[int] = []
+
+    def _run(self) -> None:
+        while not self._is_over.wait(0.01):
+            try:
+                self._producer.produce("orders", b"steady", callback=self._on_outcome)
+            except confluent_kafka.KafkaException as error:  # librdkafka has learned that the topic is forbidden
+                self.failures.append(error.args[0].code())
+            self._producer.poll(0)
+
+    def _on_outcome(self, error: confluent_kafka.KafkaError | None, _: object) -> None:
+        if error is None:
+            self.delivered += 1
+        else:
+            self.failures.append(error.code())
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until(lambda: self.delivered > 0, DEADLINE_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        assert self._producer.flush(DEADLINE_S) == 0
 
 
 def refusal(settings: Mapping[str, str]) -> confluent_kafka.KafkaError:
@@ -89,14 +130,33 @@ def test_authority_is_replaced_while_the_cluster_runs(
     trust = cluster.directory / "secure" / "ca.pem"
     rotation = ["cluster", "--rotate-secrets", "--dir", str(cluster.directory)]
     former = trust.read_text()
-    assert run([*rotation, "--new-authority"]) == 0
-    assert "has a new authority beside the former one" in capsys.readouterr().out
-    assert trust.read_text().endswith(former)
-    for _ in range(2):
-        assert run(rotation) == 0
-        send(admin(cluster), "by the new authority")
-    assert former not in trust.read_text()
-    send(admin(cluster), "alone")
+    with SteadyLoad(admin(cluster)) as load:
+        assert run([*rotation, "--new-authority"]) == 0
+        assert "has a new authority beside the former one" in capsys.readouterr().out
+        assert trust.read_text().endswith(former)
+        for _ in range(2):
+            assert run(rotation) == 0
+            send(admin(cluster), "by the new authority")
+        assert former not in trust.read_text()
+        send(admin(cluster), "alone")
+    assert load.failures == [], "a connected client notices no rotation"
+
+
+def test_revoked_user_is_out_at_once_and_others_notice_nothing(cluster: OttlaCluster) -> None:
+    at = ["--bootstrap-server", cluster.bootstrap, "--command-config"]
+    at.append(str(cluster.directory / "secure" / "client.properties"))
+    carol = ["--allow-principal", "User:carol", "--producer", "--topic", "orders"]
+    assert run(["configs", *at, "--alter", "--user", "carol", "--add-config", "SCRAM-SHA-512=[password=of carol]"]) == 0
+    assert run(["acls", *at, "--add", *carol]) == 0
+    as_carol = {**admin(cluster), "sasl.username": "carol", "sasl.password": "of carol"}
+    with SteadyLoad(admin(cluster)) as of_admin, SteadyLoad(as_carol) as of_carol:
+        assert of_carol.failures == []
+        assert run(["acls", *at, "--remove", "--force", *carol]) == 0
+        until(lambda: len(of_carol.failures) > 10, REVOCATION_S)
+    assert {*of_carol.failures} == {confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    assert of_admin.failures == []
+    assert run(["configs", *at, "--alter", "--user", "carol", "--delete-config", "SCRAM-SHA-512"]) == 0
+    assert refusal(as_carol).code() == confluent_kafka.KafkaError._AUTHENTICATION
 
 
 def test_secrets_are_in_private_files_only(cluster: OttlaCluster) -> None:

@@ -115,14 +115,21 @@ class SecureDirectory:
             renewed.append(former.name)
         return renewed
 
-    def renew_authority(self, now: datetime.datetime) -> None:
-        """Trust a new authority beside the present one, and sign with its key from now on.
+    def renew_authority(self, now: datetime.datetime) -> list[str]:
+        """Trust a new authority beside the present one, renew the certificates, and sign with the new key from now on.
 
-        After a crash in between, the key is still the former one: it signs, and the new certificate is dropped later.
+        A node that has loaded its certificate trusts the new authority, too. After a crash in between, the key is still
+        the former one: it signs, and the new certificate is dropped later. Return the names of the nodes.
         """
         authority, trust = PrivateAuthority.create(_AUTHORITY, now), self.path / TRUST_FILE
         write_private(trust, authority.certificate_pem + trust.read_text())
+        renewed = self.renew_certificates(now)
         write_private(self.path / AUTHORITY_KEY_FILE, authority.key_pem)
+        return renewed
+
+    def certificates(self) -> list[bytes]:
+        """Return the certificates of the nodes as DER."""
+        return [_parse(file).der for file in self._certificate_files()]
 
     def drop_former_authorities(self, now: datetime.datetime) -> None:
         """End the trust in authorities that have issued no present certificate of a node and do not sign now."""

@@ -111,9 +111,8 @@ def authorities(security: SecureDirectory) -> list[bytes]:
 def test_authority_is_replaced_in_three_rotations(tmp_path: Path, security: SecureDirectory) -> None:
     def rotate(*, with_authority: bool = False) -> None:
         security.drop_former_authorities(NOW)
-        security.renew_certificates(NOW)
-        if with_authority:
-            security.renew_authority(NOW)
+        names = security.renew_authority(NOW) if with_authority else security.renew_certificates(NOW)
+        assert names == ["node-1", "node-2"]
 
     security.prepare(configs(tmp_path), NOW)
     (former,) = authorities(security)
