@@ -4,11 +4,16 @@ import http.client
 import socket
 import ssl
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
+
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from broker.config.errors import ConfigError
 from broker.sasl.client.access_tokens import read_token
+from broker.sasl.client.assertions import AssertionRules, assertion_request, unsigned_assertion
 from broker.sasl.client.oauth_settings import Retrieval
 from broker.sasl.client.oauthbearer import OAuthToken
 from broker.sasl.client.token_endpoint import (
@@ -28,14 +33,42 @@ def retrieve_token(source: Retrieval, sleep: Callable[[float], object] = time.sl
 
 
 def _read_file(source: Retrieval) -> str:
+    return _text(source.endpoint.path, "access token")
+
+
+def _text(path: str, kind: str) -> str:
     try:
-        with Path(source.endpoint.path).open("rb") as file:
-            content = file.read(MAX_RESPONSE_BYTES + 1)
-        return content.decode("ascii").strip()
-    except OSError as error:
-        raise AuthenticationFailed(f"{source.endpoint} cannot be read: {error.strerror}") from error
+        return _content(path).decode("ascii").strip()
     except ValueError:
-        raise AuthenticationFailed(f"{source.endpoint} holds no access token") from None
+        raise AuthenticationFailed(f"{path} holds no {kind}") from None
+
+
+def _content(path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(MAX_RESPONSE_BYTES + 1)
+    except OSError as error:
+        raise AuthenticationFailed(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _signed(rules: AssertionRules) -> str:
+    """Return the assertion of a file, or a new one that the private key signs. Files are read each time."""
+    if rules.file is not None:
+        return _text(rules.file, "assertion")
+    assert rules.key_file is not None
+    from cryptography.hazmat.primitives.serialization import (
+        load_pem_private_key,  # local import: other grants sign nothing
+    )
+    from jwt import PyJWTError, encode
+
+    template = None if rules.template_file is None else _content(rules.template_file)
+    unsigned = unsigned_assertion(rules, template, int(time.time()), str(uuid.uuid4()))
+    try:
+        passphrase = None if rules.passphrase is None else rules.passphrase.encode()
+        key = load_pem_private_key(_content(rules.key_file), passphrase)
+        return encode(dict(unsigned.payload), cast(Any, key), rules.algorithm, dict(unsigned.header))
+    except (ValueError, TypeError, PyJWTError, UnsupportedAlgorithm):
+        raise AuthenticationFailed(f"{rules.key_file} holds no private key for {rules.algorithm}") from None
 
 
 def _request_with_retries(source: Retrieval, sleep: Callable[[float], object]) -> str:
@@ -52,8 +85,12 @@ def _request_with_retries(source: Retrieval, sleep: Callable[[float], object]) -
 
 def _request(source: Retrieval) -> str:
     """Make one attempt. Raise AuthenticationFailed, or TokenRetrievalFailed if a retry may help."""
-    assert source.credentials is not None
-    headers, body = token_request(source.credentials, url_encode=source.url_encode)
+    proof = source.credentials
+    assert proof is not None
+    if isinstance(proof, AssertionRules):
+        headers, body = assertion_request(_signed(proof), proof.scope)
+    else:
+        headers, body = token_request(proof, url_encode=source.url_encode)
     connection = http.client.HTTPConnection(source.endpoint.host, source.endpoint.port)
     connection.sock = _connect(source)
     try:

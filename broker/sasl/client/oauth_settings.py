@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from broker.config.errors import ConfigError
 from broker.sasl.client.access_tokens import UnsecuredClaims
+from broker.sasl.client.assertions import AssertionRules
 from broker.sasl.client.token_endpoint import ClientCredentials, TokenEndpoint, parse_endpoint
 from broker.sasl.client.token_refresh import RefreshSchedule
 from broker.sasl.client.unsecured_options import (
@@ -28,6 +29,7 @@ SCOPE_KEY: Final = "sasl.oauthbearer.scope"
 SCOPE_CLAIM_KEY: Final = "sasl.oauthbearer.scope.claim.name"
 SUBJECT_CLAIM_KEY: Final = "sasl.oauthbearer.sub.claim.name"
 URL_ENCODE_KEY: Final = "sasl.oauthbearer.header.urlencode"
+ASSERTION: Final = "sasl.oauthbearer.assertion."
 CONNECT_TIMEOUT_KEY: Final = "sasl.login.connect.timeout.ms"
 READ_TIMEOUT_KEY: Final = "sasl.login.read.timeout.ms"
 BACKOFF_KEY: Final = "sasl.login.retry.backoff.ms"
@@ -46,6 +48,17 @@ OAUTH_KEYS: Final = (
     SCOPE_CLAIM_KEY,
     SUBJECT_CLAIM_KEY,
     URL_ENCODE_KEY,
+    ASSERTION + "algorithm",
+    ASSERTION + "claim.aud",
+    ASSERTION + "claim.exp.seconds",
+    ASSERTION + "claim.iss",
+    ASSERTION + "claim.jti.include",
+    ASSERTION + "claim.nbf.seconds",
+    ASSERTION + "claim.sub",
+    ASSERTION + "file",
+    ASSERTION + "private.key.file",
+    ASSERTION + "private.key.passphrase",
+    ASSERTION + "template.file",
     CONNECT_TIMEOUT_KEY,
     READ_TIMEOUT_KEY,
     BACKOFF_KEY,
@@ -65,6 +78,8 @@ RETRIEVERS: Final = (
     _PACKAGE + "ClientCredentialsJwtRetriever",
     _PACKAGE + "FileJwtRetriever",
 )
+ASSERTION_RETRIEVER: Final = _PACKAGE + "JwtBearerJwtRetriever"
+_ALGORITHMS: Final = ("RS256", "ES256")
 DEFAULT_TIMEOUT_MS: Final = 10_000
 """Time to connect, and to wait for a response, without a setting: Kafka waits without limit."""
 
@@ -82,10 +97,12 @@ FindSetting = Callable[[str], GivenSetting | None]
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """How to get a token. Times are in ms. `tls` are `ssl.*` options, some of them secrets."""
+    """How to get a token: from a file if there are no credentials. Times are in ms. `tls` are `ssl.*` options, of which
+    some are secrets.
+    """
 
     endpoint: TokenEndpoint
-    credentials: ClientCredentials | None
+    credentials: ClientCredentials | AssertionRules | None
     url_encode: bool
     connect_timeout_ms: int
     read_timeout_ms: int
@@ -134,14 +151,14 @@ def _retrieval(options: Mapping[str, str], jaas_key: str, reader: "_Reader") -> 
     except ValueError as error:
         raise reader.error(URL_KEY, str(error)) from None
     retriever = reader.text(RETRIEVER_KEY) or RETRIEVERS[0]
-    if retriever not in RETRIEVERS:
+    if retriever not in (*RETRIEVERS, ASSERTION_RETRIEVER):
         raise reader.error(RETRIEVER_KEY, f"is not implemented; use {RETRIEVERS[0]}")
     is_file = endpoint.scheme == "file"
-    if retriever in RETRIEVERS[1:] and is_file != (retriever == RETRIEVERS[2]):
+    if retriever != RETRIEVERS[0] and is_file != (retriever == RETRIEVERS[2]):
         raise reader.error(URL_KEY, f"does not suit {retriever.rpartition('.')[2]}")
     return Retrieval(
         endpoint,
-        None if is_file else _credentials(options, jaas_key, reader),
+        None if is_file else _proof(retriever, options, jaas_key, reader),
         reader.boolean(URL_ENCODE_KEY),
         reader.number(CONNECT_TIMEOUT_KEY, DEFAULT_TIMEOUT_MS, 1),
         reader.number(READ_TIMEOUT_KEY, DEFAULT_TIMEOUT_MS, 1),
@@ -150,6 +167,34 @@ def _retrieval(options: Mapping[str, str], jaas_key: str, reader: "_Reader") -> 
         reader.text(SUBJECT_CLAIM_KEY) or "sub",
         reader.text(SCOPE_CLAIM_KEY) or "scope",
         tuple((name, value) for name, value in sorted(options.items()) if name.startswith("ssl.")),
+    )
+
+
+def _proof(
+    retriever: str, options: Mapping[str, str], jaas_key: str, reader: "_Reader"
+) -> ClientCredentials | AssertionRules:
+    """Return what proves the client's identity to the endpoint."""
+    if retriever != ASSERTION_RETRIEVER:
+        return _credentials(options, jaas_key, reader)
+    file, key_file = reader.text(ASSERTION + "file"), reader.text(ASSERTION + "private.key.file")
+    if file is None and key_file is None:
+        key = ASSERTION + "private.key.file"
+        raise ConfigError(key, f"{key} is not set; JwtBearerJwtRetriever needs it without {ASSERTION}file.")
+    algorithm = (reader.text(ASSERTION + "algorithm") or _ALGORITHMS[0]).upper()
+    if algorithm not in _ALGORITHMS:
+        raise reader.error(ASSERTION + "algorithm", f"must be one of {', '.join(_ALGORITHMS)}")
+    claims = ((name, reader.text(f"{ASSERTION}claim.{name}")) for name in ("aud", "iss", "sub"))
+    return AssertionRules(
+        file,
+        key_file,
+        reader.text(ASSERTION + "private.key.passphrase"),
+        algorithm,
+        tuple((name, value) for name, value in claims if value is not None),
+        reader.text(ASSERTION + "template.file"),
+        reader.number(ASSERTION + "claim.exp.seconds", 300, 0, 86_400),
+        reader.number(ASSERTION + "claim.nbf.seconds", 60, 0, 3_600),
+        reader.boolean(ASSERTION + "claim.jti.include"),
+        reader.text(SCOPE_KEY) or options.get("scope", "").strip() or None,
     )
 
 

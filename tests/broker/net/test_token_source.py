@@ -8,15 +8,20 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from broker.net.peer import SaslConnect, SocketAddress
 from broker.net.peer_connection import Ending
 from broker.net.token_retrieval import retrieve_token
 from broker.net.token_source import TokenSource, shared_source
+from broker.sasl.client.assertions import AssertionRules
 from broker.sasl.client.oauth_settings import OAuthSettings, Retrieval
 from broker.sasl.client.oauthbearer import OAuthToken
 from broker.sasl.client.sasl_login import SaslLogin
@@ -87,6 +92,33 @@ def test_token_is_read_from_a_file(tmp_path: Path) -> None:
     assert retrieve_token(retrieval(file.as_uri())).value == TOKEN
     with pytest.raises(AuthenticationFailed, match="cannot be read: No such file"):
         retrieve_token(retrieval((tmp_path / "none").as_uri()))
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+def test_assertion_is_signed_with_the_private_key(algorithm: str, tmp_path: Path) -> None:
+    key = rsa.generate_private_key(65537, 2048) if algorithm == "RS256" else ec.generate_private_key(ec.SECP256R1())
+    file = tmp_path / "key.pem"
+    encryption = BestAvailableEncryption(SECRET.encode())
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    rules = AssertionRules(None, str(file), SECRET, algorithm, (("sub", "node"), ("aud", "idp")))
+    with served(GOOD) as endpoint:
+        source = replace(retrieval(endpoint.url), credentials=rules)
+        assert retrieve_token(source).value == TOKEN
+    sent = parse_qs(endpoint.bodies[0].decode())
+    claims = jwt.decode(sent["assertion"][0], key.public_key(), [algorithm], audience="idp")
+    assert (claims["sub"], claims["exp"] - claims["iat"]) == ("node", 300)
+
+
+def test_ready_assertion_is_read_and_a_wrong_key_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "ready.jwt"
+    file.write_text("a.b.c\n")
+    with served(GOOD) as endpoint:
+        source = replace(retrieval(endpoint.url), credentials=AssertionRules(str(file), None))
+        assert retrieve_token(source).value == TOKEN
+        wrong = replace(source, credentials=AssertionRules(None, str(file)))
+        with pytest.raises(AuthenticationFailed, match="holds no private key for RS256"):
+            retrieve_token(wrong)
+    assert parse_qs(endpoint.bodies[0].decode())["assertion"] == ["a.b.c"]
 
 
 class Fetches:

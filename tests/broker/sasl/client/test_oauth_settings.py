@@ -4,7 +4,10 @@ import pytest
 
 from broker.config.definitions import BROKER_KEYS
 from broker.config.errors import ConfigError
+from broker.sasl.client.assertions import AssertionRules, assertion_request, unsigned_assertion
 from broker.sasl.client.oauth_settings import (
+    ASSERTION,
+    ASSERTION_RETRIEVER,
     HANDLER_KEY,
     HANDLERS,
     OAUTH_KEYS,
@@ -108,6 +111,51 @@ def test_token_of_a_file_needs_no_credentials() -> None:
     assert (source.endpoint.scheme, source.endpoint.path, source.credentials) == ("file", "/run/token a.jwt", None)
 
 
+BY_ASSERTION = {
+    "sasl.oauthbearer.jwt.retriever.class": ASSERTION_RETRIEVER,
+    f"{ASSERTION}private.key.file": "/key.pem",
+}
+
+
+def test_assertion_replaces_the_client_secret() -> None:
+    assert retrieval(BY_ASSERTION, {}).credentials == AssertionRules(None, "/key.pem")
+    given = {
+        f"{ASSERTION}algorithm": "es256",
+        f"{ASSERTION}claim.aud": "idp",
+        f"{ASSERTION}claim.exp.seconds": "20",
+        f"{ASSERTION}claim.iss": "ottla",
+        f"{ASSERTION}claim.jti.include": "true",
+        f"{ASSERTION}claim.nbf.seconds": "10",
+        f"{ASSERTION}claim.sub": "node",
+        f"{ASSERTION}file": "/ready.jwt",
+        f"{ASSERTION}private.key.passphrase": SECRET,
+        f"{ASSERTION}template.file": "/template.json",
+        "sasl.oauthbearer.scope": "kafka",
+    }
+    claims = (("aud", "idp"), ("iss", "ottla"), ("sub", "node"))
+    assert retrieval(BY_ASSERTION | given, {}).credentials == AssertionRules(
+        "/ready.jwt", "/key.pem", SECRET, "ES256", claims, "/template.json", 20, 10, True, "kafka"
+    )
+    assert SECRET not in repr(retrieval(BY_ASSERTION | given, {}))
+
+
+def test_assertion_has_claims_of_settings_template_and_clock() -> None:
+    rules = AssertionRules(None, "/key.pem", claims=(("aud", "idp"), ("sub", "node")), has_id=True)
+    template = b'{"header": {"kid": "7", "alg": "none"}, "payload": {"sub": "other", "x": 1, "exp": 0}}'
+    made = unsigned_assertion(rules, template, 1_000, "unique")
+    assert made.header == {"kid": "7", "alg": "RS256", "typ": "JWT"}
+    times = {"iat": 1_000, "exp": 1_300, "nbf": 940}
+    assert made.payload == {"aud": "idp", "sub": "other", "x": 1, "jti": "unique", **times}
+    assert unsigned_assertion(AssertionRules(None, "/k"), None, 1_000, "unique").payload == times
+    for wrong in (b"", b"[]", b'{"header": 1}', b'{"payload": []}'):
+        with pytest.raises(AuthenticationFailed, match="is not a JSON object with header and payload"):
+            unsigned_assertion(rules, wrong, 0, "unique")
+    headers, body = assertion_request("a.b.c", "one two")
+    grant = b"grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer"
+    assert body == grant + b"&assertion=a.b.c&scope=one+two"
+    assert "Authorization" not in headers
+
+
 @pytest.mark.parametrize(
     ("given", "options", "sentence"),
     [
@@ -129,6 +177,9 @@ def test_token_of_a_file_needs_no_credentials() -> None:
             OPTIONS,
             "does not suit FileJwtRetriever",
         ),
+        ({"sasl.oauthbearer.jwt.retriever.class": ASSERTION_RETRIEVER}, {}, "private.key.file is not set"),
+        (BY_ASSERTION | {f"{ASSERTION}algorithm": "HS256"}, {}, "must be one of RS256, ES256"),
+        (BY_ASSERTION | {f"{ASSERTION}claim.exp.seconds": "86401"}, {}, "must be a whole number from 0 to 86400"),
     ],
 )
 def test_unusable_settings_are_refused(given: dict[str, str], options: dict[str, str], sentence: str) -> None:
