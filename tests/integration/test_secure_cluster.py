@@ -1,7 +1,9 @@
 """`ottla cluster --secure` with one node: the super user works with it, everybody else is refused."""
 
 import contextlib
+import datetime
 import re
+import ssl
 import stat
 import threading
 import time
@@ -15,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from broker.cli.main import run
 from broker.config.load import read_properties
+from broker.tls.authority import PrivateAuthority
 from tests.support.clients.partition_states import until
 from tests.support.processes.ottla_cluster import OttlaCluster
 
@@ -140,6 +143,34 @@ def test_authority_is_replaced_while_the_cluster_runs(
         assert former not in trust.read_text()
         send(admin(cluster), "alone")
     assert load.failures == [], "a connected client notices no rotation"
+
+
+def test_certificate_is_replaced_by_dynamic_config_under_load(cluster: OttlaCluster) -> None:
+    """The node serves another file at once; the former file serves on while the new one does not parse."""
+    at = ["--bootstrap-server", cluster.bootstrap, "--command-config"]
+    at.append(str(cluster.directory / "secure" / "client.properties"))
+    secure, key = cluster.directory / "secure", "listener.name.client.ssl.keystore.location"
+    authority = PrivateAuthority.from_pem((secure / "ca.pem").read_text(), (secure / "ca-key.pem").read_text())
+    other, broken = secure / "other.pem", secure / "broken.pem"
+    for file, text in (
+        (other, authority.issue("node-1", ["127.0.0.1", "localhost"], datetime.datetime.now(datetime.UTC))),
+        (broken, "no certificate"),
+    ):
+        file.touch(mode=0o600)
+        file.write_text(text)
+    host, port = cluster.bootstrap.split(":")
+    former = ssl.get_server_certificate((host, int(port)))
+    alter = ["configs", *at, "--alter", "--broker", "1", "--add-config"]
+    with SteadyLoad(admin(cluster)) as load:
+        assert run([*alter, f"{key}={other}"]) == 0
+        until(lambda: ssl.get_server_certificate((host, int(port))) in other.read_text(), DEADLINE_S)
+        assert run([*alter, f"{key}={broken}"]) == 1
+        send(admin(cluster), "with the other certificate")
+        assert run(["configs", *at, "--alter", "--broker", "1", "--delete-config", key]) == 0
+        until(lambda: ssl.get_server_certificate((host, int(port))) == former, DEADLINE_S)
+    assert load.failures == []
+    other.unlink()
+    broken.unlink()
 
 
 def test_revoked_user_is_out_at_once_and_others_notice_nothing(cluster: OttlaCluster) -> None:

@@ -28,6 +28,7 @@ from broker.sasl.client.sasl_login import SaslLogin
 from broker.sasl.client.token_endpoint import MAX_RESPONSE_BYTES, ClientCredentials, parse_endpoint
 from broker.sasl.client.token_refresh import RefreshSchedule
 from broker.sasl.mechanism import AuthenticationFailed
+from tests.support.certificates import CertificateAuthority
 from tests.support.fakes.token_endpoint import TokenEndpoint
 
 SECRET = "sesame-9"
@@ -77,6 +78,20 @@ def test_final_failure_is_one_sentence(answer: tuple[int, bytes], reason: str) -
     with served(answer) as endpoint, pytest.raises(AuthenticationFailed, match=reason) as caught:
         retrieve_token(retrieval(endpoint.url, backoff_max_ms=0), lambda _: None)
     assert SECRET not in str(caught.value)
+
+
+def test_token_is_fetched_over_https_from_a_trusted_endpoint(tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    trust = tmp_path / "authority.pem"
+    trust.write_text(authority.pem)
+    key_file = authority.issue("idp", "127.0.0.1").write_pem(tmp_path / "idp.pem")
+    with TokenEndpoint(lambda: GOOD, key_file) as endpoint:
+        untrusting = retrieval(endpoint.url, backoff_max_ms=0)
+        with pytest.raises(AuthenticationFailed, match="the TLS hand-shake"):
+            retrieve_token(untrusting, lambda _: None)
+        options = (("ssl.truststore.location", str(trust)), ("ssl.truststore.type", "PEM"))
+        assert retrieve_token(replace(untrusting, tls=options)).value == TOKEN
+    assert len(endpoint.bodies) == 1, "the secret goes to a trusted endpoint only"
 
 
 def test_silent_and_missing_endpoints_are_reported() -> None:
