@@ -32,6 +32,9 @@ SESSION_MS = 4_000
 second, as in Kafka.
 """
 
+TOKEN_MS = 6_000
+"""Life of a token. Half of it passes before the refresh, so that the next login finds the new token."""
+
 HOSTS = ("localhost", "127.0.0.1")
 
 
@@ -58,7 +61,7 @@ PLAIN = Access(
 
 
 class Provider:
-    """An identity provider: gives tokens that live as long as a session, for the credentials of the nodes."""
+    """An identity provider: gives tokens that live for TOKEN_MS, for the credentials of the nodes."""
 
     def __init__(self, directory: Path) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -69,7 +72,7 @@ class Provider:
 
     def _answer(self) -> tuple[int, bytes]:
         now_s = time.time()
-        claims = {"sub": "node", "iat": now_s, "exp": now_s + SESSION_MS / 1000}
+        claims = {"sub": "node", "iat": now_s, "exp": now_s + TOKEN_MS / 1000}
         token = jwt.encode(claims, self._key, algorithm="ES256", headers={"kid": "1"})
         return 200, json.dumps({"access_token": token}).encode()
 
@@ -82,6 +85,8 @@ class Provider:
         }
         settings = {
             "sasl.oauthbearer.token.endpoint.url": self.endpoint.url,
+            "sasl.login.refresh.window.factor": "0.5",
+            "sasl.login.refresh.window.jitter": "0.0",
             "sasl.login.refresh.min.period.seconds": "0",
             "sasl.login.refresh.buffer.seconds": "0",
         }
@@ -153,16 +158,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslPair]:
 def test_links_and_clients_log_in_with_tokens_that_they_refresh(tmp_path: Path) -> None:
     provider = Provider(tmp_path)
     with provider.endpoint, running_pair(tmp_path, provider.access) as pair:
-        produce_beyond_a_session(pair)
+        produce_for(pair, 1.2 * TOKEN_MS)
         assert {*provider.endpoint.bodies} == {b"grant_type=client_credentials"}
         assert len(provider.endpoint.bodies) >= 2 * (len(pair.nodes) + 1)
 
 
 def test_replicated_produce_outlives_sessions_of_all_links(pair: SaslPair) -> None:
-    produce_beyond_a_session(pair)
+    produce_for(pair, 1.2 * SESSION_MS)
 
 
-def produce_beyond_a_session(pair: SaslPair) -> None:
+def produce_for(pair: SaslPair, duration_ms: float) -> None:
     """Acks of all replicas show that the follower fetches; the client and the nodes log in again."""
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=2)
     starts = [len(node.log_text) for node in pair.nodes]  # a node that starts first cannot reach the other yet
@@ -170,7 +175,7 @@ def produce_beyond_a_session(pair: SaslPair) -> None:
         created = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), CreateTopicsResponse)
         assert [each.error_code for each in created.topics] == [0]
         leader = client.retrying(lambda: client.leaders(["t"]))["t"].partitions[0].leader_id
-        end, offset = time.monotonic() + 1.2 * SESSION_MS / 1000, 0
+        end, offset = time.monotonic() + duration_ms / 1000, 0
         while time.monotonic() < end:
             batch = build_value_batch([b"v"], 0, base_offset=0, leader_epoch=NO_LEADER_EPOCH)
             data = TopicProduceData(name="t", partition_data=[PartitionProduceData(0, batch)])
