@@ -44,6 +44,8 @@ _OPTIONS: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {
     ),
 }
 """The options that an action requires, and the ones that it excludes."""
+_PERIOD: Final = click.IntRange(-(1 << 63), (1 << 63) - 1)
+"""A period in ms as a 64-bit number, of which the broker refuses what it does not allow."""
 
 Options = Mapping[str, Any]
 
@@ -80,10 +82,12 @@ class _Token(NamedTuple):
 @click.option("--owner-principal", multiple=True, metavar="TYPE:NAME", help="The owner. [default: the user]")
 @click.option("--renewer-principal", multiple=True, metavar="TYPE:NAME", help="A principal that may renew the token.")
 @click.option(
-    "--max-life-time-period", type=int, metavar="MS", help="The longest life; -1: delegation.token.max.lifetime.ms."
+    "--max-life-time-period", type=_PERIOD, metavar="MS", help="The longest life; -1: delegation.token.max.lifetime.ms."
 )
-@click.option("--renew-time-period", type=int, metavar="MS", help="Time to live; -1: delegation.token.expiry.time.ms.")
-@click.option("--expiry-time-period", type=int, metavar="MS", help="Time until the end; -1: at once.")
+@click.option(
+    "--renew-time-period", type=_PERIOD, metavar="MS", help="Time to live; -1: delegation.token.expiry.time.ms."
+)
+@click.option("--expiry-time-period", type=_PERIOD, metavar="MS", help="Time until the end; -1: at once.")
 @click.option("--hmac", metavar="BASE64", help="The HMAC of the token.")
 @json_option
 def delegation_tokens(bootstrap_server: str, command_config: str | None, as_json: bool, **options: Any) -> None:

@@ -24,7 +24,8 @@ from protocol.messages.describe_user_scram_credentials import (
     UserName,
 )
 
-_CREDENTIAL = re.compile(r"(?:iterations=(?P<iterations>-?[0-9]*),)?password=(?P<password>.*)", re.DOTALL)
+_CREDENTIAL = re.compile(r"(?:iterations=(?P<iterations>[^,]*),)?password=(?P<password>.*)", re.DOTALL)
+_ITERATIONS = re.compile(r"-?[0-9]{1,9}")
 _NAMES = {mechanism.number: name for name, mechanism in MECHANISMS.items()}
 
 
@@ -83,7 +84,7 @@ def _parsed(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
     if match is None:
         raise CommandFailed(f"Invalid credential of {mechanism}: it is not of the form [iterations=…,password=…].")
     written = match["iterations"]
-    if written == "":
+    if written is not None and _ITERATIONS.fullmatch(written) is None:
         raise CommandFailed(f"Invalid credential of {mechanism}: iterations is not a number.")
     iterations = MIN_ITERATIONS if written in (None, "-1") else int(written)
     if iterations < MIN_ITERATIONS:

@@ -1,10 +1,14 @@
-"""The SCRAM mechanisms of credentials (RFC 5802, RFC 7677), and Kafka's limits."""
+"""The SCRAM mechanisms of credentials, and Kafka's limits for what it stores."""
 
 from typing import Final, NamedTuple
 
-MIN_ITERATIONS: Final = 4_096
+from broker.sasl.client.scram import MIN_ITERATIONS, SCRAM_DIGESTS
+
+__all__ = ["MAX_ITERATIONS", "MECHANISMS", "MIN_ITERATIONS", "SALT_BYTES", "Mechanism"]
+
 MAX_ITERATIONS: Final = 16_384
 SALT_BYTES: Final = 20
+_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 
 class Mechanism(NamedTuple):
@@ -14,4 +18,4 @@ class Mechanism(NamedTuple):
     hash_name: str
 
 
-MECHANISMS: Final = {"SCRAM-SHA-256": Mechanism(1, "sha256"), "SCRAM-SHA-512": Mechanism(2, "sha512")}
+MECHANISMS: Final = {name: Mechanism(_NUMBERS[name], digest) for name, digest in SCRAM_DIGESTS.items()}

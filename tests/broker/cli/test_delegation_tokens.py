@@ -133,6 +133,7 @@ def test_refusal_is_one_sentence(broker: FakeBroker, ottla: Ottla) -> None:
         (("--describe", "--renew-time-period", "1"), "--renew-time-period cannot be used with --describe"),
         (("--describe", "--owner-principal", "alice"), "principalType:principalName but got alice"),
         (("--expire", "--hmac", "*", "--expiry-time-period", "1"), "--hmac is not base64"),
+        (("--create", "--max-life-time-period", str(1 << 63)), "is not in the range"),
     ],
 )
 def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, ottla: Ottla) -> None:

@@ -90,6 +90,8 @@ def test_credentials_are_removed_and_set_in_one_request(broker: FakeBroker, ottl
     [
         (("--user", "a", "--add-config", "SCRAM-SHA-256=[hunter2]"), "Invalid credential of SCRAM-SHA-256"),
         (("--user", "a", "--add-config", "SCRAM-SHA-256=[iterations=,password=hunter2]"), "is not a number"),
+        (("--user", "a", "--add-config", "SCRAM-SHA-256=[iterations=-,password=hunter2]"), "is not a number"),
+        (("--user", "a", "--add-config", f"SCRAM-SHA-256=[iterations={'9' * 5000},password=hunter2]"), "not a number"),
         (("--user", "a", "--add-config", "SCRAM-SHA-256=[iterations=5,password=hunter2]"), "less than the minimum"),
         (("--user", "a", "--add-config", "SCRAM-SHA-256=[password=hunter2],x=1"), "cannot be altered together"),
         (("--user", "a", "--delete-config", "SCRAM-SHA-256,x"), "cannot be altered together"),
