@@ -10,6 +10,7 @@ from protocol.primitives import Uuid
 
 ANY: Final = 1  # for resource types, operations and permissions; 0 stands for a value unknown to the client
 _WILDCARD: Final = "*"
+_PREFIXES_MAX: Final = 249  # characters; the prefixes of a long name cost more than a look at all names of entries
 _RESOURCE_TYPES: Final = range(1, 8)
 _PATTERNS: Final = range(1, 5)
 _OPERATIONS: Final = range(1, 16)
@@ -54,14 +55,15 @@ class AclFilter(NamedTuple):
         return cls(resource_type, resource_name, pattern_type, principal, host, operation, permission_type)
 
     def find(self, acls: AclsImage) -> Iterator[tuple[Uuid, AccessControlEntry]]:
-        """Yield (id, entry) of all entries that match. A filter with a name looks at the entries for that name, and
-        with MATCH at those for its prefixes.
+        """Yield (id, entry) of all entries that match.
+
+        A filter with a name looks at the entries for that name, and with MATCH at those for its prefixes.
         """
         name = self.resource_name
         if name is None:
             candidates = iter(acls.entries.items())
         elif self.pattern_type == AclPattern.MATCH:
-            candidates = acls.named({_WILDCARD, *(name[:length] for length in range(1, len(name) + 1))})
+            candidates = acls.named(_names_that_may_apply(name, acls))
         else:
             candidates = acls.named((name,))
         return (each for each in candidates if self.matches(each[1]))
@@ -90,3 +92,10 @@ class AclFilter(NamedTuple):
         if entry.pattern_type == AclPattern.LITERAL:
             return entry.resource_name == _WILDCARD
         return self.resource_name.startswith(entry.resource_name)
+
+
+def _names_that_may_apply(name: str, acls: AclsImage) -> set[str]:
+    """Return the resource names of entries that can apply to `name`, and perhaps names without entries."""
+    if len(name) > _PREFIXES_MAX:
+        return {each for each in acls.by_name if each == _WILDCARD or name.startswith(each)}
+    return {_WILDCARD, *(name[:length] for length in range(1, len(name) + 1))}

@@ -28,7 +28,7 @@ def random_filter(random: Random) -> AclFilter:
     entry = random_entry(random)
     return AclFilter.checked(
         random.choice((ANY, entry.resource_type)),
-        random.choice((None, random.choice(NAMES), "abcd", "")),
+        random.choice((None, random.choice(NAMES), "abcd", "", "ab" + 30_000 * "c")),
         random.choice([*AclPattern]),
         random.choice((None, entry.principal)),
         random.choice((None, entry.host)),
