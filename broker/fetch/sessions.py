@@ -59,7 +59,7 @@ class TargetSet:
         self._watches: dict[FetchTarget, Watch] = {}
         self._next_order = 0
         self._is_closed = False
-        self._rights = 0
+        self._rights: int | None = None
         self.contact = SessionContact(now_ms, self._recall_later)
         self.on_change: Callable[[], None] | None = None
         for target in targets:
@@ -110,8 +110,8 @@ class TargetSet:
 
     def judge_by(self, rights: int) -> None:
         """Make all targets due if the rights of readers may have changed since the last request (`FetchOptions`)."""
-        if rights != self._rights:
-            self._rights = rights
+        former, self._rights = self._rights, rights
+        if former not in (None, rights):  # all targets of the first request are due
             for target in self._by_key.values():
                 self._make_due(target)
 
