@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from broker.clock import SystemClock
 from broker.config.errors import ConfigError
-from broker.net.token_source import shared_source, wall_clock_ms
+from broker.net.token_source import shared_source
 from broker.sasl.client.login_settings import (
     JAAS_KEY,
     LOGIN_KEYS,
@@ -125,7 +126,7 @@ def _surroundings(given: Mapping[str, str]) -> LoginSurroundings:
     def find(key: str) -> GivenSetting | None:
         return GivenSetting(key, value) if (value := given.get(key)) is not None else None
 
-    return LoginSurroundings(find, wall_clock_ms, shared_source)
+    return LoginSurroundings(find, SystemClock().now_ms, shared_source)
 
 
 def _positive(properties: Mapping[str, str], key: str, default: int) -> int:

@@ -126,39 +126,28 @@ class _ConnectWithToken:
         self._connect = connect
         self._on_failure = on_failure
         self._attempt: ConnectAttempt | None = None
-        self._token = asyncio.wrap_future(_observer_of(pending))
-        self._token.add_done_callback(self._on_token)
+        self._is_canceled = False
+        self._loop = asyncio.get_running_loop()
+        pending.add_done_callback(self._tell_loop)
 
     def cancel(self) -> None:
-        self._token.cancel()
+        self._is_canceled = True
         if self._attempt is not None:
             self._attempt.cancel()
 
-    def _on_token(self, token: asyncio.Future[None]) -> None:
-        if token.cancelled():
+    def _tell_loop(self, pending: Future[None]) -> None:
+        """Pass the outcome from the thread that fetches to the loop."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._on_token, pending)
+
+    def _on_token(self, pending: Future[None]) -> None:
+        if self._is_canceled:
             return
-        error = token.exception()
+        error = pending.exception()
         if error is None:
             self._attempt = self._connect()
         else:
             self._on_failure(Ending(f"cannot be logged in at ({error})"))
-
-
-def _observer_of(pending: Future[None]) -> Future[None]:
-    """Return a future with the same outcome, which one waiter may cancel without the others."""
-    observer: Future[None] = Future()
-
-    def tell(done: Future[None]) -> None:
-        if not observer.set_running_or_notify_cancel():
-            return
-        error = done.exception()
-        if error is None:
-            observer.set_result(None)
-        else:
-            observer.set_exception(error)
-
-    pending.add_done_callback(tell)
-    return observer
 
 
 class TcpConnect:

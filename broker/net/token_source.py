@@ -7,13 +7,13 @@ with the last login that refers to the source, or with a failure while there is 
 import contextlib
 import random
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from broker.clock import SystemClock
 from broker.logs import EventLog
 from broker.sasl.client.oauth_settings import OAuthSettings, Retrieval
 from broker.sasl.client.oauthbearer import OAUTHBEARER, OAuthToken
@@ -21,11 +21,7 @@ from broker.sasl.client.token_refresh import FAILED_REFRESH_DELAY_MS, RefreshSch
 from broker.sasl.mechanism import AuthenticationFailed
 
 _log: Final = EventLog("broker.net.token_source")
-
-
-def wall_clock_ms() -> int:
-    """Return the milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+_SYSTEM_CLOCK: Final = SystemClock()
 
 
 class TokenSource:
@@ -35,7 +31,7 @@ class TokenSource:
         self,
         retrieve: Callable[[], OAuthToken],
         schedule: RefreshSchedule,
-        now_ms: Callable[[], int] = wall_clock_ms,
+        now_ms: Callable[[], int] = _SYSTEM_CLOCK.now_ms,
         spread: Callable[[], float] = random.random,
     ) -> None:
         self._retrieve = retrieve

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from broker.clock import SystemClock
 from broker.config.broker_config import BrokerConfig
 from broker.config.definitions import LISTENER_PREFIX
 from broker.net.peer import Connect, SaslConnect
-from broker.net.token_source import shared_source, wall_clock_ms
+from broker.net.token_source import shared_source
 from broker.runtime.remote_metadata.settings import client_sasl_settings, client_spelling
 from broker.sasl.client.login_settings import (
     JAAS_KEY,
@@ -25,6 +26,7 @@ from broker.sasl.client.sasl_login import SaslLogin, TokenSupply
 
 INTER_BROKER_KEY: Final = "sasl.mechanism.inter.broker.protocol"
 CONTROLLER_KEY: Final = "sasl.mechanism.controller.protocol"
+_SYSTEM_CLOCK: Final = SystemClock()
 
 
 class NodeLogins:
@@ -33,7 +35,7 @@ class NodeLogins:
     def __init__(
         self,
         config: BrokerConfig,
-        now_ms: Callable[[], int] = wall_clock_ms,
+        now_ms: Callable[[], int] = _SYSTEM_CLOCK.now_ms,
         supply: Callable[[OAuthSettings], TokenSupply] = shared_source,
     ) -> None:
         self._config = config

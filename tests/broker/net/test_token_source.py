@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 import threading
 import time
 import weakref
@@ -99,6 +100,10 @@ def test_silent_and_missing_endpoints_are_reported() -> None:
         url = endpoint.url
     with pytest.raises(AuthenticationFailed, match="cannot be reached: connection refused"):
         retrieve_token(retrieval(url, backoff_max_ms=0))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/token"
+        with pytest.raises(AuthenticationFailed, match="did not respond in time"):
+            retrieve_token(retrieval(url, read_timeout_ms=20, backoff_max_ms=0), lambda _: None)
 
 
 def test_token_is_read_from_a_file(tmp_path: Path) -> None:

@@ -57,8 +57,19 @@ def test_defaults_are_kafkas() -> None:
     assert (source.backoff_ms, source.backoff_max_ms) == (100, 10_000)
     assert (source.subject_claim, source.scope_claim, source.url_encode) == ("sub", "scope", False)
     assert parsed(GIVEN).schedule == RefreshSchedule(0.8, 0.05, 60, 300)
-    for key in OAUTH_KEYS:
-        assert key == "sasl.oauthbearer.header.urlencode" or key in BROKER_KEYS
+
+
+def test_every_key_is_read_and_known_to_brokers() -> None:
+    asked: set[str] = set()
+    for given in (GIVEN, GIVEN | BY_ASSERTION):
+
+        def find(name: str, given: dict[str, str] = given) -> GivenSetting | None:
+            asked.add(name)
+            return GivenSetting(name, given[name]) if name in given else None
+
+        parse_oauth_settings(OPTIONS, "jaas", find)
+    assert asked == set(OAUTH_KEYS)
+    assert asked - BROKER_KEYS.keys() == {"sasl.oauthbearer.header.urlencode"}
 
 
 def test_keys_take_precedence_over_options() -> None:
