@@ -90,10 +90,26 @@ def draw_metadata_scenario(random: Random) -> MetadataScenario:
         acls=False,
         acls_open=True,
     )
-    scenario = replace(scenario, coordinators=not scenario.tiered and random.random() < _COORDINATORS_SHARE)
-    if scenario.coordinators or random.random() >= _ACLS_SHARE:
-        return scenario
-    return replace(scenario, acls=True, acls_open=scenario.tiered or random.random() < 0.5)
+    coordinators = not scenario.tiered and random.random() < _COORDINATORS_SHARE
+    if not coordinators and random.random() < _ACLS_SHARE:
+        scenario = replace(scenario, acls=True, acls_open=scenario.tiered or random.random() < 0.5)
+    return with_roles(scenario, tiered=scenario.tiered, coordinators=coordinators)
+
+
+def with_roles(scenario: MetadataScenario, *, tiered: bool | None, coordinators: bool | None) -> MetadataScenario:
+    """Return the scenario with these roles, None for those it has, and with ACLs that suit them.
+
+    Clients of coordinators have all rights. A tiered history begins with records, so that its topic is open at first.
+    """
+    tiered = scenario.tiered if tiered is None else tiered
+    coordinators = scenario.coordinators if coordinators is None else coordinators
+    return replace(
+        scenario,
+        tiered=tiered,
+        coordinators=coordinators,
+        acls=scenario.acls and not coordinators,
+        acls_open=scenario.acls_open or tiered,
+    )
 
 
 def draw_scenario(random: Random, *, tiered: bool) -> Scenario:

@@ -6,7 +6,6 @@ and one broker may be dead for good.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from typing import Final, Protocol, TypeVar
 
@@ -27,7 +26,7 @@ from tests.simulation.cluster.disks import DataDisk, MetadataDisk
 from tests.simulation.cluster.links import Links
 from tests.simulation.cluster.recovery import Recovery
 from tests.simulation.cluster.replica import MetadataReplica, format_metadata
-from tests.simulation.cluster.scenario import draw_metadata_scenario, draw_scenario, with_coordinators
+from tests.simulation.cluster.scenario import draw_metadata_scenario, draw_scenario, with_coordinators, with_roles
 from tests.simulation.cluster.tier import Tier
 from tests.simulation.cluster.tier_checker import TIERED_NAME, TierChecker
 from tests.simulation.cluster.tier_consumer import TieredConsumer
@@ -94,11 +93,8 @@ class ClusterSimulator(EventSimulator):
     ) -> None:
         self.nodes: dict[int, Node] = {}
         self.quorum_nodes: dict[int, QuorumNode] = {}
-        self.metadata_scenario = draw_metadata_scenario(Random(f"metadata scenario {seed}"))
-        if tiered is not None:
-            self.metadata_scenario = replace(self.metadata_scenario, tiered=tiered)
-        if coordinators is not None:
-            self.metadata_scenario = replace(self.metadata_scenario, coordinators=coordinators)
+        drawn = draw_metadata_scenario(Random(f"metadata scenario {seed}"))
+        self.metadata_scenario = with_roles(drawn, tiered=tiered, coordinators=coordinators)
         self.scenario = draw_scenario(Random(f"scenario {seed}"), tiered=self.metadata_scenario.tiered)
         if self.metadata_scenario.coordinators:
             self.scenario = with_coordinators(self.scenario, Random(f"coordinators {seed}"))

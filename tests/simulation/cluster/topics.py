@@ -3,6 +3,7 @@
 from random import Random
 from typing import TYPE_CHECKING
 
+from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -83,6 +84,9 @@ def create_clients(simulation: "ClusterSimulator") -> None:
             else Consumer(simulation, checker, node_id, name, random, timeout_ms=timeout_ms, rate=1.0)
         )
         simulation.consumers.append(consumer)
+        if simulation.metadata_scenario.acls:
+            for client in (producer, consumer):
+                client.retried |= {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
         consumer.start()
     if simulation.applications is not None:
         simulation.applications.start()

@@ -39,7 +39,6 @@ AGAIN: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,  # of a cluster whose ACLs change; others have no authorizer
     }
 )
 
@@ -99,6 +98,9 @@ class Cluster(Protocol):
 
 class Client:
     """A client that finds the leader of its partition and sends requests to it. `leader` is None while unknown."""
+
+    retried = AGAIN
+    """Errors after which the same request is repeated."""
 
     def __init__(
         self, cluster: Cluster, node_id: int, name: ReplicaName, random: Random, *, timeout_ms: float, rate: float

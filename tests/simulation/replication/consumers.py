@@ -21,7 +21,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from protocol.records.batch import BatchHeader, iter_headers
-from tests.simulation.replication.clients import AGAIN, AGAIN_ELSEWHERE, Client, ClientWitness, Cluster, Read
+from tests.simulation.replication.clients import AGAIN_ELSEWHERE, Client, ClientWitness, Cluster, Read
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.network import Outcome
 from tests.simulation.replication.scenario import RACKS
@@ -40,9 +40,6 @@ class Consumer(Client):
     """Reads from its position, and validates the position with each new leader epoch (KIP-320). Its reset policy is
     `earliest`.
     """
-
-    retried = AGAIN
-    """Errors after which the same fetch is repeated."""
 
     def __init__(
         self,

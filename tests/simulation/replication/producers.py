@@ -10,7 +10,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
-from tests.simulation.replication.clients import ACKS_ALL, AGAIN, AGAIN_ELSEWHERE, Client, ClientWitness, Cluster
+from tests.simulation.replication.clients import ACKS_ALL, AGAIN_ELSEWHERE, Client, ClientWitness, Cluster
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.network import Outcome
 
@@ -164,7 +164,7 @@ class Producer(Client):
             self._send()
         elif code in _BUMPED and self._is_idempotent:
             self._on_sequence_error(batch)
-        elif code in AGAIN_ELSEWHERE or code in AGAIN:
+        elif code in AGAIN_ELSEWHERE or code in self.retried:
             self._again(batch, elsewhere=code in AGAIN_ELSEWHERE)
         else:
             raise AssertionError(f"a producer got {code.name}")
