@@ -121,7 +121,8 @@ class CoordinatorChecker(TransactionChecker):
         for topic in broker.data.partitions.by_id.values():
             for partition in topic.partitions.values():
                 if partition.topic in self.watched and isinstance(partition.role, LeaderRole):
-                    self._check(_Leader(broker.process, _name(partition), partition.role.epoch), partition.log)
+                    with node.disk.inspected():
+                        self._check(_Leader(broker.process, _name(partition), partition.role.epoch), partition.log)
 
     def _find_losses(self) -> None:
         for name, history in self.histories.items():
