@@ -52,6 +52,7 @@ from broker.node.security.authorization import (
 )
 from broker.node.security.logins import NodeLogins
 from broker.node.security.sasl import NodeSasl
+from broker.node.status import NodeStatus
 from broker.node.tasks import NodeTasks, StopRequested
 from broker.node.tls import NodeTls
 from broker.runtime.controller.loggers import ProcessLoggers
@@ -169,12 +170,13 @@ class Node:
         self._undo.callback(controllers.stop_listening)
         await self._start_http()
         metadata = await self._build_metadata(directories, controllers)
+        status = NodeStatus(config, self._runtime, [clients, controllers], metadata, self._lag)
         if config.is_controller:
-            self._serve_controllers(directories, metadata, controllers)
+            self._serve_controllers(directories, metadata, controllers, status)
         metadata.quorum.driver.start()
         self._undo.push_async_callback(self._leave_quorum, metadata)
         if config.is_broker:
-            await self._start_broker(directories, metadata, clients, controllers)
+            await self._start_broker(directories, metadata, clients, controllers, status)
         else:
             self._exposition = Exposition(
                 [
@@ -223,7 +225,9 @@ class Node:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._import_pool.stop(drop_waiting=True), IMPORT_STOP_S)
 
-    def _serve_controllers(self, directories: NodeDirectories, metadata: MetadataPart, server: Server) -> None:
+    def _serve_controllers(
+        self, directories: NodeDirectories, metadata: MetadataPart, server: Server, status: NodeStatus
+    ) -> None:
         """Serve the controller listeners. A quorum forms only once its voters reach each other."""
         registrar = build_registrar(self._config, server, metadata, self._incarnation_id)
         metadata.driver.add_publisher(registrar)
@@ -239,6 +243,7 @@ class Node:
             self._authorizer,
             self._audit.trail,
             self._sasl,
+            status,
         )
         early = early_listeners(self._config, self._authorizer)
         server.start(early)
@@ -252,7 +257,12 @@ class Node:
         server.start()
 
     async def _start_broker(
-        self, directories: NodeDirectories, metadata: MetadataPart, server: Server, controllers: Server
+        self,
+        directories: NodeDirectories,
+        metadata: MetadataPart,
+        server: Server,
+        controllers: Server,
+        status: NodeStatus,
     ) -> None:
         self._not_ready = "the cluster's metadata is not known yet"
         await self._tasks.wait_for(metadata.first_image.wait())
@@ -266,8 +276,9 @@ class Node:
         await self._tasks.wait_for(broker.lifecycle.wait_caught_up())
         await broker.settle_duplicates()
         broker.take_up_roles()
+        status.serve(broker.data, broker.remote)
         self._client_pipelines = build_client_pipelines(
-            broker, self._loggers, self._requests, self._authorizer, self._audit.trail, self._sasl
+            broker, self._loggers, self._requests, self._authorizer, self._audit.trail, self._sasl, status
         )
         metadata.driver.add_publisher(ConnectionQuotas(server, metadata.config.get, self._tasks.spawn))
         if metadata.topic is not None:

@@ -109,6 +109,7 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
     CREATE_METADATA_SNAPSHOT = 10_000
     RESTORE_TOPICS = 10_001
+    DESCRIBE_NODE = 10_002
 
 
 class Api(NamedTuple):

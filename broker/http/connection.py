@@ -1,5 +1,7 @@
 """An HTTP connection: h11 parses the bytes, a route makes the response, and time and size are limited.
 
+The response of a handler is complete, or a stream of server-sent events that ends with the connection.
+
 Knows the routes, not the code behind them. The server imports this file when the first client connects: h11 and its
 imports cost more start-up time than the rest of the server.
 """
@@ -13,14 +15,15 @@ from typing import Protocol, TypeAlias
 import h11
 
 from broker.http.guard import CHALLENGE, HttpGuard
-from broker.http.messages import HttpRequest, HttpResponse, Routes
+from broker.http.messages import EventSource, HttpRequest, HttpResponse, Routes, find_handler
 from broker.logs import EventLog
 
 HEAD_MAX_BYTES = 16 * 1024  # request line and headers together: twice the most that browsers and scrapers send
-BODY_MAX_BYTES = 64 * 1024  # a GET needs no body; a small one is skipped, to keep the connection
+BODY_MAX_BYTES = 64 * 1024  # the body of a GET is skipped, to keep the connection
+UNSENT_MAX_BYTES = 1024 * 1024  # events that a slow client has not received yet; beyond it is disconnected
 SILENCE_MAX_S = 30.0  # for a complete request, for a response to be received, and for the next request
 
-_METHODS = (b"GET", b"HEAD")
+_METHODS = (b"GET", b"HEAD", b"POST")
 
 OnClosed: TypeAlias = Callable[[asyncio.Transport], object]
 
@@ -53,12 +56,17 @@ class HttpConnection(asyncio.Protocol):
         self._guard = guard
         self._http = h11.Connection(h11.SERVER, HEAD_MAX_BYTES)
         self._request: h11.Request | None = None
+        self._body: list[bytes] = []
         self._body_bytes = 0
+        self._events: EventSource | None = None
         self._handling: asyncio.Future[HttpResponse] | None = None
         self._deadline = timers.call_later(SILENCE_MAX_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes of the client."""
+        if self._events is not None:  # a client that streams has nothing more to say
+            self._transport.abort()
+            return
         self._http.receive_data(data)
         if self._handling is None:
             self._advance()
@@ -66,6 +74,8 @@ class HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Keep the connection open: the client sends no more, but may still expect its response."""
         self._http.receive_data(b"")
+        if self._events is not None:
+            return False
         if self._handling is None:
             self._advance()
         return not self._transport.is_closing()
@@ -75,11 +85,13 @@ class HttpConnection(asyncio.Protocol):
         self._deadline.cancel()
         if self._handling is not None:
             self._handling.cancel()
+        if self._events is not None:
+            self._events.close()
         self._on_closed(self._transport)
 
     def _advance(self) -> None:
         """Process received events, up to a request whose response is not ready."""
-        while not self._transport.is_closing() and self._handling is None:
+        while not self._transport.is_closing() and self._handling is None and self._events is None:
             try:
                 event = self._http.next_event()
             except h11.RemoteProtocolError as error:
@@ -93,13 +105,15 @@ class HttpConnection(asyncio.Protocol):
         match event:
             case h11.Request():
                 self._request = event
-                self._body_bytes = 0
-                if self._http.they_are_waiting_for_100_continue:  # the body would not be used
-                    self._respond()
+                self._body, self._body_bytes = [], 0
+                if self._http.they_are_waiting_for_100_continue:
+                    self._respond()  # without the body, which a client sends unasked unless it is large
             case h11.Data():
                 self._body_bytes += len(event.data)
                 if self._body_bytes > BODY_MAX_BYTES:
                     self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                elif self._request is not None and self._request.method == b"POST":
+                    self._body.append(bytes(event.data))
             case h11.EndOfMessage():
                 self._respond()
             case h11.ConnectionClosed():
@@ -120,15 +134,28 @@ class HttpConnection(asyncio.Protocol):
         if request.method not in _METHODS:
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
         path, _, query = request.target.decode("ascii").partition("?")
-        if self._guard is not None and not self._guard.admits(path, _authorization(request)):
-            return _plain(HTTPStatus.UNAUTHORIZED)
-        handler = self._routes.get(path)
-        if handler is None:
+        if not path.startswith("/"):  # the absolute form, which proxies use
             return _plain(HTTPStatus.NOT_FOUND)
+        authorization = _authorization(request)
+        if self._guard is not None and not self._guard.admits(path, authorization):
+            return _plain(HTTPStatus.UNAUTHORIZED)
+        method = request.method.decode("ascii")
+        handler = find_handler(self._routes, method, path)
+        if handler is None:
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED if method == "POST" else HTTPStatus.NOT_FOUND)
         try:
-            return handler(HttpRequest(path, query))
+            return handler(self._parsed(request, method, path, query, authorization))
         except Exception as error:  # noqa: BLE001  an error in a handler is logged and answered with 500
             return _fault(error)
+
+    def _parsed(
+        self, request: h11.Request, method: str, path: str, query: str, authorization: bytes | None
+    ) -> HttpRequest:
+        user = None if self._guard is None else self._guard.user_of(authorization)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        peer = self._transport.get_extra_info("peername")
+        peer_host = str(peer[0]) if isinstance(peer, tuple) else ""
+        return HttpRequest(path, query, method, headers, b"".join(self._body), user, peer_host)
 
     def _on_handled(self, handling: "asyncio.Future[HttpResponse]") -> None:
         if handling.cancelled():  # cancelled by the end of the connection or of the node
@@ -143,22 +170,30 @@ class HttpConnection(asyncio.Protocol):
 
     def _send(self, response: HttpResponse) -> None:
         is_head = self._request is not None and self._request.method == b"HEAD"
-        headers = [
-            ("Content-Type", response.content_type),
-            ("Content-Length", str(len(response.body))),
-            ("Date", formatdate(usegmt=True)),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-        ]
-        if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers.append(("Allow", "GET, HEAD"))
-        if response.status == HTTPStatus.UNAUTHORIZED:
-            headers.append(("WWW-Authenticate", CHALLENGE))
+        headers = _headers(response)
         head = h11.Response(status_code=response.status, headers=headers, reason=HTTPStatus(response.status).phrase)
+        if response.events is not None and not is_head:
+            self._stream(head, response.events)
+            return
         body = [] if is_head else [h11.Data(data=response.body)]
         parts = [self._http.send(event) or b"" for event in (head, *body, h11.EndOfMessage())]
         self._transport.write(b"".join(parts))  # one write: otherwise Nagle's algorithm delays the second part
         self._end_cycle()
+
+    def _stream(self, head: h11.Response, events: EventSource) -> None:
+        """Send events until the client goes. The end of the client's requests closes the connection."""
+        self._deadline.cancel()
+        self._events = events
+        self._transport.write(self._http.send(head) or b"")
+        events.open(self._send_event)
+
+    def _send_event(self, event: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() > UNSENT_MAX_BYTES:
+            self._transport.abort()
+            return
+        self._transport.write(self._http.send(h11.Data(data=event)) or b"")
 
     def _end_cycle(self) -> None:
         self._request = None
@@ -174,6 +209,20 @@ class HttpConnection(asyncio.Protocol):
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._send(_plain(HTTPStatus(status)))
         self._transport.close()
+
+
+def _headers(response: HttpResponse) -> list[tuple[str, str]]:
+    headers = [("Content-Type", response.content_type), ("Date", formatdate(usegmt=True)), *response.headers]
+    given = {name for name, _ in headers}
+    if response.events is None and response.status != HTTPStatus.NOT_MODIFIED:
+        headers.append(("Content-Length", str(len(response.body))))
+    defaults = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    headers += [(name, value) for name, value in defaults.items() if name not in given]
+    if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers.append(("Allow", "GET, HEAD"))
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        headers.append(("WWW-Authenticate", CHALLENGE))
+    return headers
 
 
 def _authorization(request: h11.Request) -> bytes | None:

@@ -15,12 +15,13 @@ CHALLENGE: Final = 'Basic realm="ottla", charset="UTF-8", Bearer realm="ottla"'
 class HttpGuard:
     """Admits requests that carry one of the credentials."""
 
-    __slots__ = ("_accepted",)
+    __slots__ = ("_accepted", "_users")
 
     def __init__(self, credentials: Iterable[str]) -> None:
         """Take lines of a credentials file: `NAME:PASSWORD`, or a token without colon. Raise ValueError for none."""
         lines = [line.strip() for line in credentials]
         self._accepted = tuple(_value(line) for line in lines if line and not line.startswith("#"))
+        self._users = {_value(line): line.partition(":")[0] for line in lines if ":" in line}
         if not self._accepted:
             raise ValueError("has no credentials; each line is NAME:PASSWORD or a token")
 
@@ -32,6 +33,11 @@ class HttpGuard:
         given = scheme.lower() + b" " + rest.strip()
         found = [hmac.compare_digest(given, accepted) for accepted in self._accepted]  # all: none is found faster
         return any(found)
+
+    def user_of(self, authorization: bytes | None) -> str | None:
+        """Return the user of an Authorization header that `admits` has accepted; None for a token or no header."""
+        scheme, _, rest = (authorization or b"").partition(b" ")
+        return self._users.get(scheme.lower() + b" " + rest.strip())
 
 
 def _value(line: str) -> bytes:

@@ -212,6 +212,17 @@ class RemoteStorageMetrics:
             for counter in _COUNTERS:
                 setattr(self._gone, counter, getattr(self._gone, counter) + getattr(meters, counter))
 
+    def total(self, counter: str) -> int:
+        """Return the sum of a counter over all topics, deleted ones included."""
+        value_of: Callable[[RemoteMeters], int] = attrgetter(counter)
+        return value_of(self._gone) + sum(map(value_of, self._topics.values()))
+
+    @property
+    def copy_lag(self) -> CopyLagFigures:
+        """The sum over all topics, as of now."""
+        lags = [meters.copy_lag for meters in self._topics.values()]
+        return CopyLagFigures(sum(lag.bytes for lag in lags), sum(lag.segments for lag in lags))
+
     def families(self) -> list[Family]:
         """Return one family per name: the total without label, then every topic."""
         counters = [

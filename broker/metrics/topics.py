@@ -4,7 +4,7 @@ The hot path adds to the integers of one topic; totals are summed when read. Ser
 counts stay in the totals.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from operator import attrgetter
 
@@ -91,6 +91,11 @@ class BrokerTopicMetrics:
         if meters is not None:
             for field in _HELP:
                 setattr(self.elsewhere, field, getattr(self.elsewhere, field) + getattr(meters, field))
+
+    def total(self, field: str) -> int:
+        """Return the sum of a meter over all topics, deleted ones included."""
+        value_of: Callable[[TopicMeters], int] = attrgetter(field)
+        return value_of(self.elsewhere) + sum(map(value_of, self._topics.values()))
 
     def families(self) -> list[Family]:
         """Return one family per meter: the total without label, then every topic."""

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 from broker.net.peer_login import PeerLogin
 from broker.net.receiver import FrameReceiver, ReceiveArena
 from broker.sasl.mechanism import AuthenticationFailed
-from protocol.api_keys import API_BY_KEY, ApiKey, response_class
+from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY, ApiKey, response_class
 from protocol.compiler import decode
 from protocol.errors import DecodeError, EncodeError, ErrorCode
 from protocol.headers import decode_response, encode_request
@@ -292,6 +292,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         assert self._versions is not None
         theirs = self._versions.get(key)
         if theirs is None:
+            if key >= FIRST_PRIVATE_KEY:  # never advertised; a node that does not know it closes the connection
+                return wanted.high
             raise VersionMismatch(f"{key.name} is not served there")
         version = min(wanted.high, theirs.high)
         if version < max(wanted.low, theirs.low):

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from broker.api.describe_node import NodeDescription
 from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines
@@ -41,6 +42,7 @@ def build_client_pipelines(
     authorizer: Authorizer | None,
     audit: AuditTrail | None,
     sasl: NodeSasl,
+    node: NodeDescription,
 ) -> RequestPipelines:
     """Build the request pipelines of the client listeners over the parts of the node."""
     runtime, config, directories = broker.runtime, broker.config, broker.directories
@@ -80,6 +82,7 @@ def build_client_pipelines(
         loggers=loggers,
         metadata_topic=metadata.topic,
         snapshots=metadata.snapshots,
+        node=node,
         kraft_upgrade=KraftUpgrade(quorum),
         authorizer=authorizer,
         tls=runtime.tls,

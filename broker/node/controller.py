@@ -1,5 +1,6 @@
 """The controller listeners of a node: request pipelines, registration, and the watch over brokers."""
 
+from broker.api.describe_node import NodeDescription
 from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines
@@ -36,6 +37,7 @@ def build_controller_pipelines(
     authorizer: Authorizer | None,
     audit: AuditTrail | None,
     sasl: NodeSasl,
+    node: NodeDescription,
 ) -> RequestPipelines:
     """Build the request pipelines of the controller listeners."""
     quorum = metadata.quorum.driver
@@ -50,6 +52,7 @@ def build_controller_pipelines(
         quorum=quorum,
         loggers=loggers,
         snapshots=metadata.snapshots,
+        node=node,
         kraft_upgrade=KraftUpgrade(quorum),
         watch=watch,
         authorizer=authorizer,

@@ -93,4 +93,5 @@ APIS: dict[int, tuple[str, str, int, int, int, bool, tuple[str, ...]]] = {
     92: ("delete_share_group_offsets", "DeleteShareGroupOffsets", 0, 0, 0, False, ("broker",)),
     10000: ("create_metadata_snapshot", "CreateMetadataSnapshot", 0, 0, 0, False, ("broker", "controller",)),
     10001: ("restore_topics", "RestoreTopics", 0, 0, 0, False, ("broker", "controller",)),
+    10002: ("describe_node", "DescribeNode", 0, 0, 0, False, ("broker", "controller",)),
 }

@@ -16,7 +16,7 @@ def test_keys_and_names_match_the_schemas() -> None:
     assert {key.value: key.name for key in ApiKey} == stated
     ours = {key for key in stated if key >= FIRST_PRIVATE_KEY}
     assert set(stated) - ours == set(range(93)) - {4, 5, 6, 7}
-    assert ours == {ApiKey.CREATE_METADATA_SNAPSHOT, ApiKey.RESTORE_TOPICS}
+    assert ours == {ApiKey.CREATE_METADATA_SNAPSHOT, ApiKey.RESTORE_TOPICS, ApiKey.DESCRIBE_NODE}
 
 
 def test_classes_are_found_by_key() -> None:

@@ -20,6 +20,7 @@ from broker.api.delete_topics import DeleteTopicsHandler
 from broker.api.describe_acls import DescribeAclsHandler
 from broker.api.describe_configs import DescribeConfigsHandler
 from broker.api.describe_controllers import DescribeControllersHandler
+from broker.api.describe_node import DescribeNodeHandler, NodeDescription
 from broker.api.describe_quorum import DescribeQuorumHandler
 from broker.api.envelope import EnvelopeHandler
 from broker.api.expire_delegation_token import ExpireDelegationTokenHandler
@@ -93,6 +94,7 @@ class ControllerServices:
     quorum: QuorumPeer
     loggers: ProcessLoggers
     snapshots: SnapshotCutter
+    node: NodeDescription
     kraft_upgrade: KraftVersionUpgrade | None = None
     watch: BrokerWatch | None = None
     heartbeat_deadline: HeartbeatDeadline | None = None
@@ -170,6 +172,7 @@ def controller_routes(services: ControllerServices) -> tuple[Route, ...]:
         route(ApiKey.DESCRIBE_CONFIGS, describe_configs, needs.DESCRIBE_CONFIGS_OF_ANY),
         route(ApiKey.DESCRIBE_ACLS, DescribeAclsHandler(s.metadata, s.authorizer), needs.DESCRIBE_CLUSTER),
         route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(s.snapshots), needs.ALTER_CLUSTER),
+        route(ApiKey.DESCRIBE_NODE, DescribeNodeHandler(s.node), needs.DESCRIBE_CLUSTER),
         *forwarded,
     )
     return table

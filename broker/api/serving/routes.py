@@ -30,6 +30,7 @@ from broker.api.describe_configs import DescribeConfigsHandler
 from broker.api.describe_delegation_token import DescribeDelegationTokenHandler
 from broker.api.describe_groups import DescribeGroupsHandler
 from broker.api.describe_log_dirs import DescribeLogDirsHandler
+from broker.api.describe_node import DescribeNodeHandler, NodeDescription
 from broker.api.describe_producers import DescribeProducersHandler
 from broker.api.describe_share_group_offsets import DescribeShareGroupOffsetsHandler
 from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
@@ -151,6 +152,7 @@ class BrokerServices:
     loggers: ProcessLoggers
     metadata_topic: ClusterMetadataTopic | None
     snapshots: SnapshotCutter
+    node: NodeDescription
     kraft_upgrade: KraftVersionUpgrade | None = None
     quorum: QuorumPeer | None = None
     remote_reads: "RemoteReads | None" = None
@@ -424,6 +426,7 @@ def _admin_routes(s: BrokerServices) -> tuple[Route, ...]:
         route(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, get_telemetry_subscriptions, needs.ANY_CLIENT),
         route(ApiKey.PUSH_TELEMETRY, push_telemetry, needs.ANY_CLIENT),
         route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(s.snapshots), needs.ALTER_CLUSTER),
+        route(ApiKey.DESCRIBE_NODE, DescribeNodeHandler(s.node), needs.DESCRIBE_CLUSTER),
     )
 
 

@@ -39,6 +39,7 @@ from protocol.messages import metadata_records as records
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from protocol.messages.create_topics import CreateTopicsResponse
+from protocol.messages.describe_node import DescribeNodeRequest, DescribeNodeResponse
 from protocol.primitives import ZERO_UUID, Uuid, decode_uvarint
 from protocol.records.batch import HEADER_SIZE, parse_header
 from tests.broker.api.metadata_harness import LiveCluster
@@ -194,6 +195,7 @@ class Own(_Known):
             quorum=_NoReplica(),
             loggers=ProcessLoggers(),
             snapshots=_NoReplica(),
+            node=_NoDescription(),
         )
         self._dispatch = Dispatcher(controller_routes(services), ManualClock(), _Observer())
 
@@ -262,6 +264,13 @@ class _OwnCluster(LiveCluster):
     def append(self, records: Sequence[VersionedRecord]) -> None:
         super().append(records)
         self.taken += records
+
+
+class _NoDescription:
+    """A node that is never described."""
+
+    async def describe(self, request: DescribeNodeRequest) -> DescribeNodeResponse:
+        raise AssertionError(request)
 
 
 class _NoReplica:

@@ -41,6 +41,7 @@ from protocol.messages.controller_registration import (
 )
 from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from protocol.messages.describe_node import DescribeNodeRequest, DescribeNodeResponse
 from protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
 from protocol.messages.vote import VoteResponse as VoteAnswer
@@ -103,12 +104,16 @@ class Node:
             quorum=self.replica,
             loggers=ProcessLoggers(),
             snapshots=self,
+            node=self,
         )
         self.rows = controller_routes(services)
         self._dispatch = Dispatcher(self.rows, ManualClock(), Observer())
 
     async def generate_now(self) -> SnapshotId:
         return make_snapshot_id(5, 1)
+
+    async def describe(self, request: DescribeNodeRequest) -> DescribeNodeResponse:
+        return DescribeNodeResponse(node_id=1)
 
     async def ask(self, request: Message, answer: type[M], version: int | None = None) -> M:
         version = request.MAX_VERSION if version is None else version

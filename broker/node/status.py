@@ -1,0 +1,154 @@
+"""The state of this node for DescribeNode: load, disks, and the partitions that it leads. Computed only when asked."""
+
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import metadata as packages
+from typing import TYPE_CHECKING, Final
+
+from broker.config.broker_config import BrokerConfig
+from broker.metrics.loop_lag import LoopLag
+from broker.net.server import Server
+from broker.node.metadata import MetadataPart
+from broker.node.runtime import NodeRuntime
+from broker.runtime.partitions.partition import Partition
+from protocol.messages.describe_node import (
+    DescribedLogDir,
+    DescribedPartition,
+    DescribeNodeRequest,
+    DescribeNodeResponse,
+)
+from storage.directories.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from broker.node.data import DataPart
+    from broker.node.remote import RemoteStoragePart
+
+PARTITIONS_MAX: Final = 1_000
+SEGMENTS_MAX: Final = 500
+_PAGE_BYTES: Final = resource.getpagesize()
+
+
+class NodeStatus:
+    """Answers DescribeNode; `serve` adds what the broker role has."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: NodeRuntime,
+        servers: Sequence[Server],
+        metadata: MetadataPart,
+        lag: LoopLag,
+    ) -> None:
+        self._config = config
+        self._runtime = runtime
+        self._servers = servers
+        self._metadata = metadata
+        self._lag = lag
+        self._data: DataPart | None = None
+        self._remote: RemoteStoragePart | None = None
+        self._began_ms = runtime.clock.monotonic_ms()
+
+    def serve(self, data: "DataPart", remote: "RemoteStoragePart | None") -> None:
+        """Describe the logs of the broker role from now on; `remote` is None without remote storage."""
+        self._data = data
+        self._remote = remote
+
+    async def describe(self, request: DescribeNodeRequest) -> DescribeNodeResponse:
+        """Return the load, and the parts of the state that `request` names."""
+        response = self._load()
+        ids = await self._runtime.io.submit(self._metadata.quorum.log.snapshots.ids)
+        if ids:
+            response.snapshot_end_offset, response.snapshot_epoch = ids[-1].end_offset, ids[-1].epoch
+        if self._data is not None:
+            self._add_traffic(response, self._data)
+            if request.include_log_dirs:
+                response.log_dirs = [await self._log_dir(self._data, each) for each in self._data.log_dirs.directories]
+            segments_max = min(max(request.max_segments, 0), SEGMENTS_MAX)
+            response.partitions = [
+                await self._partition(each, segments_max) for each in self._wanted(self._data, request)
+            ]
+        return response
+
+    def _load(self) -> DescribeNodeResponse:
+        clock, stats = self._runtime.clock, [each for server in self._servers for each in server.stats.values()]
+        return DescribeNodeResponse(
+            node_id=self._config.node_id,
+            release=packages.version("ottla"),
+            time_ms=clock.now_ms(),
+            uptime_ms=int(clock.monotonic_ms() - self._began_ms),
+            cpu_ms=int(time.process_time() * 1000),
+            memory_bytes=_resident_bytes(),
+            connections=sum(each.connections for each in stats),
+            loop_lag_micros=int(self._lag.seconds * 1e6),
+            requests=sum(each.requests for each in stats),
+        )
+
+    def _add_traffic(self, response: DescribeNodeResponse, data: "DataPart") -> None:
+        total = data.partitions.traffic.total
+        response.bytes_in, response.bytes_out = total("bytes_in"), total("bytes_out")
+        response.messages_in = total("messages_in")
+        response.remote_fetch_bytes = total("remote_fetch_bytes")
+        response.remote_fetch_errors = total("remote_fetch_errors")
+        if self._remote is not None:
+            copies = self._remote.manager.metrics
+            lag = copies.copy_lag
+            response.has_remote_storage = True
+            response.remote_copy_bytes = copies.total("copy_bytes")
+            response.remote_copy_errors = copies.total("copy_errors")
+            response.remote_copy_lag_bytes, response.remote_copy_lag_segments = lag
+
+    async def _log_dir(self, data: "DataPart", directory: LogDir) -> DescribedLogDir:
+        if not directory.is_online:
+            return DescribedLogDir(directory.path, str(directory.failure))
+        try:
+            space = await self._runtime.io.submit(partial(self._runtime.files.disk_space, directory.path))
+        except OSError as error:
+            return DescribedLogDir(directory.path, error.strerror or str(error))
+        size = sum(log.size_bytes for log in data.log_dirs.logs_in(directory))
+        return DescribedLogDir(directory.path, None, space.total_bytes, space.usable_bytes, size)
+
+    def _wanted(self, data: "DataPart", request: DescribeNodeRequest) -> Iterator[Partition]:
+        """Yield the led partitions among those of the request, at most `PARTITIONS_MAX`."""
+        left = PARTITIONS_MAX
+        for topic in request.topics:
+            hosted = data.partitions.by_name.get(topic.name)
+            for index in topic.partitions:
+                partition = None if hosted is None else hosted.partitions.get(index)
+                if partition is None or not partition.is_leader:
+                    continue
+                if left == 0:
+                    return
+                left -= 1
+                yield partition
+
+    async def _partition(self, partition: Partition, segments_max: int) -> DescribedPartition:
+        log = partition.log
+        described = DescribedPartition(
+            partition.topic,
+            partition.index,
+            log.log_start_offset,
+            log.local_log_start_offset,
+            log.high_watermark,
+            log.log_end_offset,
+            log.size_bytes,
+        )
+        if self._remote is not None and log.config.remote_storage_enable:
+            # Local import: a node without remote storage does not load it.
+            from broker.node.remote_status import add_remote_part
+            from storage.tiered.segment_metadata import TopicIdPartition
+
+            described.is_tiered = True
+            id = TopicIdPartition(partition.topic_id, partition.topic, partition.index)
+            await add_remote_part(described, self._remote, id, segments_max)
+        return described
+
+
+def _resident_bytes() -> int:
+    """Return the resident memory of this process; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
