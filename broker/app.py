@@ -35,6 +35,7 @@ from broker.node.audit import AuditPart
 from broker.node.broker import BrokerPart, build_client_metrics, build_client_quotas, build_lifecycle, load_data
 from broker.node.client_pipelines import build_client_pipelines
 from broker.node.connection_quotas import ConnectionQuotas
+from broker.node.console import NodeConsole
 from broker.node.controller import build_controller_pipelines, build_registrar, build_watch
 from broker.node.data import DataPart, build_data
 from broker.node.directories import NodeDirectories, open_directories
@@ -145,6 +146,7 @@ class Node:
         self._loggers = ProcessLoggers()
         self._requests = RequestMetrics(self._runtime.clock.monotonic_ms)
         self._exposition = Exposition([self._lag.family()])  # Replaced once the parts of the node exist.
+        self._console = NodeConsole(config, self._runtime, self._authorizer)
         self._undo = contextlib.AsyncExitStack()
         self._not_ready = "the node is starting"
 
@@ -170,6 +172,8 @@ class Node:
         self._undo.callback(controllers.stop_listening)
         await self._start_http()
         metadata = await self._build_metadata(directories, controllers)
+        self._console.serve(directories, metadata, self._open_own_pipeline)
+        self._undo.callback(self._console.close)
         status = NodeStatus(config, self._runtime, [clients, controllers], metadata, self._lag)
         if config.is_controller:
             self._serve_controllers(directories, metadata, controllers, status)
@@ -326,9 +330,14 @@ class Node:
         assert self._controller_pipelines is not None, "controllers are served once the metadata log is open"
         return self._controller_pipelines.open(connection)
 
+    def _open_own_pipeline(self, connection: ConnectionInfo) -> Dispatch | None:
+        """Return the request path for requests of the console; None before this node serves any."""
+        pipelines = self._client_pipelines or self._controller_pipelines
+        return None if pipelines is None else pipelines.open(connection)
+
     async def _start_http(self) -> None:
         routes = node_routes(not_ready_because=self._not_ready_because, render_metrics=self._render_metrics)
-        http = await asyncio.to_thread(build_http, self._config, routes)
+        http = await asyncio.to_thread(build_http, self._config, {**routes, **self._console.routes()})
         if http is None:
             return
         http.open()

@@ -187,6 +187,11 @@ def _first_source(synonyms: tuple[Synonym, ...]) -> ConfigSource:
     return synonyms[0].source if synonyms else ConfigSource.DEFAULT
 
 
+def is_sensitive_name(name: str) -> bool:
+    """Whether the value of a broker config is hidden."""
+    return _is_sensitive(broker_key(name))
+
+
 def _is_sensitive(key: ConfigKey | None) -> bool:
     """Whether the value is hidden. An unknown key could hold a secret."""
     return key is None or key.sensitive

@@ -8,11 +8,13 @@ from importlib import metadata as packages
 from typing import TYPE_CHECKING, Final
 
 from broker.config.broker_config import BrokerConfig
+from broker.coordination.share_partition_key import SharePartitionKey
 from broker.metrics.loop_lag import LoopLag
 from broker.net.server import Server
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
 from broker.runtime.partitions.partition import Partition
+from broker.share.records import RecordState
 from protocol.messages.describe_node import (
     DescribedLogDir,
     DescribedPartition,
@@ -69,6 +71,8 @@ class NodeStatus:
             response.partitions = [
                 await self._partition(each, segments_max) for each in self._wanted(self._data, request)
             ]
+            if request.share_group is not None:
+                self._add_deliveries(self._data, request.share_group, response.partitions)
         return response
 
     def _load(self) -> DescribeNodeResponse:
@@ -143,6 +147,22 @@ class NodeStatus:
             id = TopicIdPartition(partition.topic_id, partition.topic, partition.index)
             await add_remote_part(described, self._remote, id, segments_max)
         return described
+
+    def _add_deliveries(self, data: "DataPart", group: str, partitions: Sequence[DescribedPartition]) -> None:
+        """Add the records in delivery to a share group, where this node serves the group."""
+        for described in partitions:
+            hosted = data.partitions.by_name.get(described.topic_name)
+            if hosted is None:
+                continue
+            found = data.shares.partitions.find(SharePartitionKey(group, hosted.id, described.index))
+            if found is None or found.state is None:
+                continue
+            runs = list(found.state.runs)
+            described.in_flight_records = sum(run.last - run.first + 1 for run in runs)
+            described.acquired_records = sum(
+                run.last - run.first + 1 for run in runs if run.state is RecordState.ACQUIRED
+            )
+            described.max_delivery_count = max((run.delivery_count for run in runs), default=0)
 
 
 def _resident_bytes() -> int:

@@ -30,6 +30,7 @@ class DescribeNodeRequest:
     # Partitions to describe. Partitions that the node does not lead are left out of the response.
     topics: list[DescribedTopic] = field(default_factory=list)
     max_segments: int = 0  # Remote segments to list for each partition, the newest first.
+    share_group: str | None = None  # Share group whose deliveries the partitions are described with.
 
 
 @lazy_dataclass(slots=True)
@@ -66,6 +67,9 @@ class DescribedPartition:
     remote_last_offset: int = -1
     copy_lag_bytes: int = 0
     copy_lag_segments: int = 0
+    in_flight_records: int = -1  # Records in delivery to the share group; -1 if the leader does not serve the group.
+    acquired_records: int = -1  # Records in delivery that a member holds at present.
+    max_delivery_count: int = -1  # The highest delivery count among the records in delivery.
     segments: list[DescribedSegment] = field(default_factory=list)
 
 

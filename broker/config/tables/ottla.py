@@ -23,6 +23,9 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         "Password of that private key."),
     ConfigKey("ottla.http.listener", STRING, "127.0.0.1:9644",
         "Address, host:port, of health checks, metrics and the console; empty for none, port 0 for a free one."),
+    ConfigKey("ottla.console.actions.enable", BOOLEAN, "false",
+        "Whether the console accepts actions (create, alter, elect, reset offsets), with the rights of the HTTP "
+        "credentials; otherwise it is read-only.", scope=Scope.CLUSTER),
     ConfigKey("ottla.audit.log", STRING, "",
         "File to which the authorizer's decisions are written as JSON lines; empty for none."),
     ConfigKey("ottla.audit.allowed.sample.rate", DOUBLE, "0.01",

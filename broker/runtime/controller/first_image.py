@@ -15,6 +15,11 @@ class FirstImage:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._is_there.set()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the first image was published."""
+        return self._is_there.is_set()
+
     async def wait(self) -> None:
         """Return once an image is published."""
         await self._is_there.wait()

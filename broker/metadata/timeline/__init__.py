@@ -1,0 +1,1 @@
+"""PURE: the history of the metadata log in sentences."""
