@@ -38,6 +38,7 @@ from broker.node.connection_quotas import ConnectionQuotas
 from broker.node.console import NodeConsole
 from broker.node.controller import build_controller_pipelines, build_registrar, build_watch
 from broker.node.data import DataPart, build_data
+from broker.node.description.node_status import NodeStatus
 from broker.node.directories import NodeDirectories, open_directories
 from broker.node.http import build_http
 from broker.node.listeners import open_ports
@@ -53,7 +54,6 @@ from broker.node.security.authorization import (
 )
 from broker.node.security.logins import NodeLogins
 from broker.node.security.sasl import NodeSasl
-from broker.node.status import NodeStatus
 from broker.node.tasks import NodeTasks, StopRequested
 from broker.node.tls import NodeTls
 from broker.runtime.controller.loggers import ProcessLoggers

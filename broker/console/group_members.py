@@ -16,7 +16,7 @@ Partition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberView:
     """A member. `facts` are what only some kinds of groups have."""
 
     id: str
@@ -43,13 +43,13 @@ class MemberDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupView:
     """A group with its members."""
 
     state: str
     epoch: int | None
     assignor: str | None
-    members: Sequence[MemberDescription]
+    members: Sequence[MemberView]
 
     @property
     def owners(self) -> Mapping[Partition, str]:
@@ -61,10 +61,10 @@ class GroupDescription:
         return [member.seen_by(topics) for member in self.members]
 
 
-def describe_classic(group: describe_groups.DescribedGroup) -> GroupDescription:
+def describe_classic(group: describe_groups.DescribedGroup) -> GroupView:
     """Return a classic group."""
     members = [
-        MemberDescription(
+        MemberView(
             each.member_id,
             each.group_instance_id,
             each.client_id,
@@ -73,13 +73,13 @@ def describe_classic(group: describe_groups.DescribedGroup) -> GroupDescription:
         )
         for each in group.members
     ]
-    return GroupDescription(group.group_state, None, group.protocol_data or None, members)
+    return GroupView(group.group_state, None, group.protocol_data or None, members)
 
 
-def describe_consumer(group: consumer_group_describe.DescribedGroup) -> GroupDescription:
+def describe_consumer(group: consumer_group_describe.DescribedGroup) -> GroupView:
     """Return a group of the consumer protocol (KIP-848)."""
     members = [
-        MemberDescription(
+        MemberView(
             each.member_id,
             each.instance_id,
             each.client_id,
@@ -93,13 +93,13 @@ def describe_consumer(group: consumer_group_describe.DescribedGroup) -> GroupDes
         )
         for each in group.members
     ]
-    return GroupDescription(group.group_state, group.group_epoch, group.assignor_name, members)
+    return GroupView(group.group_state, group.group_epoch, group.assignor_name, members)
 
 
-def describe_share(group: share_group_describe.DescribedGroup) -> GroupDescription:
+def describe_share(group: share_group_describe.DescribedGroup) -> GroupView:
     """Return a share group (KIP-932)."""
     members = [
-        MemberDescription(
+        MemberView(
             each.member_id,
             None,
             each.client_id,
@@ -109,19 +109,19 @@ def describe_share(group: share_group_describe.DescribedGroup) -> GroupDescripti
         )
         for each in group.members
     ]
-    return GroupDescription(group.group_state, group.group_epoch, group.assignor_name, members)
+    return GroupView(group.group_state, group.group_epoch, group.assignor_name, members)
 
 
-def describe_streams(group: streams_group_describe.DescribedGroup) -> GroupDescription:
+def describe_streams(group: streams_group_describe.DescribedGroup) -> GroupView:
     """Return a Streams group (KIP-1071); its members have tasks of subtopologies."""
     sources: dict[str, list[str]] = {}
     for part in (group.topology.subtopologies or ()) if group.topology is not None else ():
         sources[part.subtopology_id] = [*part.source_topics, *(each.name for each in part.repartition_source_topics)]
     members = [_streams_member(each, sources) for each in group.members]
-    return GroupDescription(group.group_state, group.group_epoch, None, members)
+    return GroupView(group.group_state, group.group_epoch, None, members)
 
 
-def _streams_member(member: streams_group_describe.Member, sources: Mapping[str, Sequence[str]]) -> MemberDescription:
+def _streams_member(member: streams_group_describe.Member, sources: Mapping[str, Sequence[str]]) -> MemberView:
     tasks = member.assignment
     pairs = [
         (topic, index)
@@ -139,7 +139,7 @@ def _streams_member(member: streams_group_describe.Member, sources: Mapping[str,
         },
     }
     host = member.client_host.removeprefix("/")
-    return MemberDescription(member.member_id, member.instance_id, member.client_id, host, pairs, facts)
+    return MemberView(member.member_id, member.instance_id, member.client_id, host, pairs, facts)
 
 
 def _tasks(tasks: Iterable[streams_group_describe.TaskIds]) -> list[str]:

@@ -9,7 +9,7 @@ from broker.api.pipeline.permission import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from broker.console.answers import SharedAnswers
 from broker.console.cluster import ConsoleCluster
 from broker.console.group_members import (
-    GroupDescription,
+    GroupView,
     describe_classic,
     describe_consumer,
     describe_share,
@@ -133,12 +133,12 @@ class GroupViews:
                 groups[each.group_id] = ListedGroup(each.group_id, kind, each.protocol_type, each.group_state, broker)
         return _Groups(sorted(groups.values()), answers.missing)
 
-    async def _describe(self, groups: Iterable[ListedGroup]) -> Mapping[str, GroupDescription]:
+    async def _describe(self, groups: Iterable[ListedGroup]) -> Mapping[str, GroupView]:
         """Ask the coordinators for the members of groups. Groups that cannot be described are left out."""
         by_place: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
         for group in groups:
             by_place[group.coordinator, group.type].append(group.id)
-        found: dict[str, GroupDescription] = {}
+        found: dict[str, GroupView] = {}
         for (broker, kind), ids in by_place.items():
             try:
                 found.update(await self._describe_at(broker, kind, ids))
@@ -146,7 +146,7 @@ class GroupViews:
                 continue
         return found
 
-    async def _describe_at(self, broker: int, kind: str, ids: list[str]) -> Mapping[str, GroupDescription]:
+    async def _describe_at(self, broker: int, kind: str, ids: list[str]) -> Mapping[str, GroupView]:
         ask = self._cluster.ask
         match kind:
             case "consumer":
@@ -231,7 +231,7 @@ class GroupViews:
             )
         return rows, described.missing
 
-    def _item(self, group: ListedGroup, described: GroupDescription | None) -> Json:
+    def _item(self, group: ListedGroup, described: GroupView | None) -> Json:
         return {
             "id": group.id,
             "type": group.type,

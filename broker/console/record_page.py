@@ -27,7 +27,7 @@ _MARKERS: Final = {0: "abort", 1: "commit"}
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class OffsetWindow:
     """The wanted records: offsets from `first` to below `end`, at most `limit`."""
 
     first: int
@@ -55,7 +55,7 @@ class RecordPage:
     shown_bytes: int = 0
 
 
-def read_page(fetched: FetchedRecords, window: Window) -> RecordPage:
+def read_page(fetched: FetchedRecords, window: OffsetWindow) -> RecordPage:
     """Return the records of a window. A batch that cannot be read ends the page with a problem."""
     page = RecordPage(next_offset=window.first)
     aborting = _Aborting(fetched.aborted)
@@ -79,7 +79,7 @@ def read_page(fetched: FetchedRecords, window: Window) -> RecordPage:
 
 
 def _add_batch(
-    page: RecordPage, records: Buffer, position: int, header: BatchHeader, window: Window, state: str | None
+    page: RecordPage, records: Buffer, position: int, header: BatchHeader, window: OffsetWindow, state: str | None
 ) -> None:
     kind = "log append" if header.attributes & _LOG_APPEND_TIME else "create"
     codec = Codec(header.codec).name.lower()

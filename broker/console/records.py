@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.api.pipeline.permission import READ_TOPIC
 from broker.console.cluster import ConsoleCluster, check
-from broker.console.record_page import FetchedRecords, RecordPage, Window, read_page
+from broker.console.record_page import FetchedRecords, OffsetWindow, RecordPage, read_page
 from broker.console.request import ConsoleError, ConsoleRequest, Json, bad_request, not_found
 from broker.console.topics import TopicViews
 from broker.net.peer import PeerError
@@ -72,9 +72,9 @@ class RecordViews:
         begin, end = await self._offset(place, _EARLIEST), await self._offset(place, _LATEST)
         origin = await self._origin(request.text("from", "END"), place, begin, end, limit)
         if is_back:
-            window = Window(max(begin, origin - limit), max(begin, min(origin, end)), limit)
+            window = OffsetWindow(max(begin, origin - limit), max(begin, min(origin, end)), limit)
         else:
-            window = Window(min(max(begin, origin), end), end, limit)
+            window = OffsetWindow(min(max(begin, origin), end), end, limit)
         page = await self._page(place, window)
         return {
             "items": page.items,
@@ -102,14 +102,14 @@ class RecordViews:
         found = await self._offset(place, int(digits))
         return found if found >= 0 else end
 
-    async def _page(self, place: "_Place", window: Window) -> RecordPage:
+    async def _page(self, place: "_Place", window: OffsetWindow) -> RecordPage:
         """Read until the page is full, the window ends, or `_FETCHES_MAX` fetches were made."""
         page, first = RecordPage(next_offset=window.first), window.first
         for _ in range(_FETCHES_MAX):
             if first >= window.end or len(page.items) >= window.limit:
                 break
             fetched = await self._fetch(place, first)
-            rest = Window(first, window.end, window.limit - len(page.items))
+            rest = OffsetWindow(first, window.end, window.limit - len(page.items))
             found = await asyncio.to_thread(read_page, fetched, rest)
             page.items += found.items
             page.is_truncated, page.problem, page.next_offset = found.is_truncated, found.problem, found.next_offset

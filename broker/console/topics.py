@@ -136,18 +136,16 @@ class TopicViews:
             "remote_bytes": sum(each.remote_size_bytes for each in found.values()) if found and is_complete else None,
         }
 
-    async def describe(
-        self, wanted: Partitions, segments: int = 0, share_group: str | None = None
-    ) -> "DescribedTopics":
+    async def describe(self, wanted: Partitions, segments: int = 0, share_group: str | None = None) -> "TopicAnswers":
         """Ask the leaders of partitions, also about deliveries to a share group. Describe none if they are too many."""
         if sum(map(len, wanted.values())) > _DESCRIBED_MAX:
-            return DescribedTopics(Answers())
+            return TopicAnswers(Answers())
         key = tuple((name, tuple(partitions)) for name, partitions in wanted.items())
         return await self._shared.get(
             (key, segments, share_group), lambda: self._describe(wanted, segments, share_group)
         )
 
-    async def _describe(self, wanted: Partitions, segments: int, share_group: str | None) -> "DescribedTopics":
+    async def _describe(self, wanted: Partitions, segments: int, share_group: str | None) -> "TopicAnswers":
         image = self._cluster.image
         by_leader: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for name, partitions in wanted.items():
@@ -161,7 +159,7 @@ class TopicViews:
             topics = [DescribedTopic(name, partitions) for name, partitions in by_leader[leader].items()]
             return DescribeNodeRequest(topics=topics, max_segments=segments, share_group=share_group)
 
-        return DescribedTopics(await self._cluster.ask_all(sorted(by_leader), request, DescribeNodeResponse))
+        return TopicAnswers(await self._cluster.ask_all(sorted(by_leader), request, DescribeNodeResponse))
 
     # Configurations.
 
@@ -186,7 +184,7 @@ class TopicViews:
         return {"items": [_config(each) for each in sorted(result.configs, key=lambda each: each.name)]}
 
 
-class DescribedTopics:
+class TopicAnswers:
     """Partitions as their leaders describe them, by topic and index."""
 
     def __init__(self, answers: Answers[DescribeNodeResponse]) -> None:

@@ -140,7 +140,7 @@ class NodeStatus:
         )
         if self._remote is not None and log.config.remote_storage_enable:
             # Local import: a node without remote storage does not load it.
-            from broker.node.remote_status import add_remote_part
+            from broker.node.description.remote_part import add_remote_part
             from storage.tiered.segment_metadata import TopicIdPartition
 
             described.is_tiered = True

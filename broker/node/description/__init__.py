@@ -1,0 +1,1 @@
+"""The state of this node, as DescribeNode answers it."""
