@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams share-work spark-cluster franz-go librdkafka migration quotas fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams share-work spark-cluster franz-go librdkafka migration quotas fuzz docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,10 @@ $(BIN)/.installed: pyproject.toml
 
 $(BIN)/.installed-test: $(BIN)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,test]'
+	@touch $@
+
+$(BIN)/.installed-docs: $(BIN)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 up: $(BIN)/.installed  ## start a local cluster in the foreground (NODES=3 DIR=./data PORT=9092)
@@ -91,6 +95,9 @@ quotas: $(BIN)/.installed-test  ## measure a quota of 1 MB/s on three nodes, and
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec, one million steps of logins
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
 	$(BIN)/python -m tests.broker.sasl.fuzz_logins --steps 1000000
+
+docs: $(BIN)/.installed-docs  ## build the documentation as a site: build/site
+	$(BIN)/python -m mkdocs build --strict
 
 clean:  ## remove what can be rebuilt
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
