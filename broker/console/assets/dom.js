@@ -41,7 +41,7 @@ export function table(caption, columns, rows, { sort = null, onSort = null, empt
     );
   });
   const body = rows.map((row) =>
-    h("tr", null, columns.map((column) => h("td", { class: column.num ? "num" : column.long ? "long" : null }, column.cell(row)))),
+    h("tr", null, columns.map((column) => h("td", { class: column.num ? "num" : column.long ? "long" : column.tight ? "tight" : null }, column.cell(row)))),
   );
   return h(
     "div",

@@ -71,7 +71,7 @@ function quorum(view) {
       { title: "End offset", num: true, cell: (r) => f.number(r.log_end_offset) },
       { title: "Lag", num: true, cell: (r) => (r.lag > 0 ? pill(f.number(r.lag), r.lag > 1000 ? "bad" : "warn") : f.number(r.lag)) },
       { title: "Caught up", cell: (r) => (r.id === view.quorum.leader_id ? "leads" : age(r.last_caught_up_ms)) },
-      { title: "Newest snapshot", num: true, cell: (r) => (r.snapshot ? h("a", { href: `#/timeline/${Math.max(0, r.snapshot.offset - 1)}` }, f.number(r.snapshot.offset)) : f.DASH) },
+      { title: "Newest snapshot", num: true, cell: (r) => (r.snapshot && r.snapshot.offset > 0 ? h("a", { href: `#/timeline/${Math.max(0, r.snapshot.offset - 1)}` }, f.number(r.snapshot.offset)) : f.DASH) },
     ],
     rows,
     { empty: "The quorum has no leader, or it does not answer." },
@@ -97,7 +97,7 @@ export function changeList(items) {
   if (!items.length) return h("p", { class: "empty" }, "No changes in this part of the metadata log.");
   return h(
     "ol",
-    { class: "changes" },
+    { class: "changes", tabindex: "0", "aria-label": "changes" },
     items.map((change) =>
       h(
         "li",

@@ -130,7 +130,7 @@ async function partitions(page, name, found, body) {
         [
           { title: "Partition", sort: "partition", num: true, cell: (p) => h("a", { href: `${topicLink(name, "/records")}?partition=${p.partition}`, title: "read records" }, p.partition) },
           { title: "Leader", num: true, cell: (p) => (p.leader === null ? pill("none", "bad") : [p.leader, h("span", { class: "sub" }, ` epoch ${p.leader_epoch}`)]) },
-          { title: "Replicas", cell: replicas },
+          { title: "Replicas", tight: true, cell: replicas },
           { title: "Start", num: true, cell: (p) => f.number(p.start_offset) },
           { title: "High watermark", num: true, cell: (p) => f.number(p.high_watermark) },
           { title: "Local", num: true, cell: (p) => f.bytes(p.size_bytes) },
