@@ -62,6 +62,9 @@ sim: $(BIN)/.installed-test  ## simulate quorums, brokers, tiers and clusters on
 chaos: $(BIN)/.installed-test  ## kill, pause and partition three brokers under load, and check every record (MINUTES=10, ARGS=...)
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(ARGS)
 
+screenshots: $(BIN)/.installed-test  ## draw the pictures of the console in docs/images (Chromium)
+	$(BIN)/python -m tests.integration.console.screenshots
+
 exactly-once: $(BIN)/.installed-test  ## copy a topic in transactions while brokers, coordinators and clients are killed (RECORDS=1000000, ARGS=...)
 	$(BIN)/python -m tests.exactly_once --records $(or $(RECORDS),1000000) $(ARGS)
 

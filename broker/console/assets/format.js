@@ -6,6 +6,7 @@ const short = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 export const number = (value) => (known(value) ? whole.format(value) : DASH);
+export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
 export const decimal = (value) => (known(value) ? short.format(value) : DASH);
 
 export function bytes(value) {

@@ -19,7 +19,7 @@ export async function list(page) {
     page.keepFocus(() => replace(
       target,
       table(
-        `${f.number(found.total)} groups`,
+        f.count(found.total, "group"),
         [
           { title: "Group", sort: "id", long: true, cell: (g) => h("a", { href: groupLink(g.id) }, g.id) },
           { title: "Kind", sort: "type", cell: (g) => g.type },
@@ -64,7 +64,7 @@ export async function group(page, id) {
     replace(
       parts.head,
       pill(found.type), " ", pill(found.state, stateKind(found.state)),
-      ` ${f.number(found.members)} members, coordinator ${found.coordinator}`,
+      ` ${f.count(found.members, "member")}, coordinator ${found.coordinator}`,
       found.epoch === null ? "" : `, epoch ${found.epoch}`,
       found.assignor ? `, assignor ${found.assignor}` : "",
     );
@@ -73,7 +73,7 @@ export async function group(page, id) {
       replace(
         parts.members,
         table(
-          `${found.member_list.length} members`,
+          f.count(found.member_list.length, "member"),
           [
             { title: "Client", long: true, cell: (m) => [m.client_id, h("div", { class: "sub mono" }, m.id), m.instance_id ? h("div", { class: "sub" }, `static member ${m.instance_id}`) : null] },
             { title: "Host", cell: (m) => m.host },
@@ -87,7 +87,7 @@ export async function group(page, id) {
       replace(
         parts.partitions,
         table(
-          `${f.number(found.partitions.total)} partitions, lag ${f.number(found.lag)} records`,
+          `${f.count(found.partitions.total, "partition")}, lag ${f.count(found.lag, "record")}`,
           [
             { title: "Topic", long: true, cell: (p) => h("a", { href: `#/topic/${encodeURIComponent(p.topic)}` }, p.topic) },
             { title: "Partition", num: true, cell: (p) => p.partition },
@@ -147,7 +147,7 @@ export async function transactions(page) {
     page.keepFocus(() => replace(
       target,
       table(
-        `${f.number(found.total)} transactional ids`,
+        f.count(found.total, "transactional id"),
         [
           { title: "Transactional id", long: true, cell: (t) => t.id },
           { title: "State", cell: (t) => (t.state ? pill(t.state, t.state === "Ongoing" ? "warn" : "") : f.DASH) },

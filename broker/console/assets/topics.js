@@ -17,7 +17,7 @@ export async function list(page) {
     page.keepFocus(() => replace(
       target,
       table(
-        `${f.number(found.total)} topics`,
+        f.count(found.total, "topic"),
         [
           { title: "Topic", sort: "name", long: true, cell: (t) => h("a", { href: topicLink(t.name) }, t.name) },
           { title: "Partitions", sort: "partitions", num: true, cell: (t) => f.number(t.partitions) },
@@ -73,7 +73,7 @@ export async function topic(page, name, tab = "partitions") {
     h(
       "p",
       { class: "sub" },
-      `${f.number(found.partitions)} partitions, replication factor ${found.replication_factor}, ${f.bytes(found.size_bytes)} local`,
+      `${f.count(found.partitions, "partition")}, replication factor ${found.replication_factor}, ${f.bytes(found.size_bytes)} local`,
       found.tiered ? `, ${f.bytes(found.remote_bytes)} remote` : "",
       " · id ", h("span", { class: "mono" }, found.id),
     ),
@@ -100,7 +100,7 @@ export function offsetBar(p) {
   const texts = p.end_offset > p.local_start_offset ? [local] : ["no local records"];
   box(p.local_start_offset, p.end_offset, "fill-local", remote ? 7 : 0, remote ? 7 : 14, local);
   if (remote && remote.last_offset !== null) {
-    texts.push(`remote: offsets ${f.number(remote.first_offset)} to ${f.number(remote.last_offset)}, ${f.bytes(remote.size_bytes)} in ${remote.segments} segments`);
+    texts.push(`remote: offsets ${f.number(remote.first_offset)} to ${f.number(remote.last_offset)}, ${f.bytes(remote.size_bytes)} in ${f.count(remote.segments, "segment")}`);
     const listed = remote.segment_list.filter((s) => s.state === "copy finished");
     if (listed.length && listed.length === remote.segments) {
       for (const s of listed) box(s.start_offset, s.end_offset + 1, "fill-remote", 0, 7, `segment ${f.number(s.start_offset)} to ${f.number(s.end_offset)}, ${f.bytes(s.size_bytes)}, until ${f.moment(s.max_time_ms)}`);
@@ -126,7 +126,7 @@ async function partitions(page, name, found, body) {
     page.keepFocus(() => replace(
       target,
       table(
-        `${f.number(answer.total)} partitions`,
+        f.count(answer.total, "partition"),
         [
           { title: "Partition", sort: "partition", num: true, cell: (p) => h("a", { href: `${topicLink(name, "/records")}?partition=${p.partition}`, title: "read records" }, p.partition) },
           { title: "Leader", num: true, cell: (p) => (p.leader === null ? pill("none", "bad") : [p.leader, h("span", { class: "sub" }, ` epoch ${p.leader_epoch}`)]) },
@@ -167,7 +167,7 @@ function segments(p, shown) {
   const details = h(
     "details",
     { open: shown.has(p.partition) },
-    h("summary", null, `${f.number(r.segments)} remote segments`),
+    h("summary", null, f.count(r.segments, "remote segment")),
     table(
       `Newest remote segments of partition ${p.partition}`,
       [
@@ -203,7 +203,7 @@ export async function configTable(page, body, fetchItems, resource, name) {
           { title: "Key", long: true, cell: (c) => [h("span", { class: "mono" }, c.name), c.documentation ? h("div", { class: "sub" }, c.documentation) : null] },
           { title: "Value", long: true, cell: (c) => (c.is_sensitive ? pill("hidden") : h("span", { class: "mono" }, c.value === null ? "unset" : c.value === "" ? "(empty)" : c.value)) },
           { title: "Source", cell: (c) => [pill(c.source, c.is_default ? "" : "good"), c.is_read_only ? [" ", pill("read-only")] : null] },
-          ...(page.actions ? [{ title: "", cell: (c) => (c.is_read_only ? null : h("button", { type: "button", class: "quiet", "aria-label": `Change ${c.name}`, onclick: () => change(c) }, "Change")) }] : []),
+          ...(page.actions ? [{ title: "Action", cell: (c) => (c.is_read_only ? null : h("button", { type: "button", class: "quiet", "aria-label": `Change ${c.name}`, onclick: () => change(c) }, "Change")) }] : []),
         ],
         wanted,
         { empty: onlySet.checked ? "Every config has its default." : "No config matches." },

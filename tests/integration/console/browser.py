@@ -1,0 +1,99 @@
+"""Chromium without a screen, that refuses everything but the console's own address, and notes all complaints."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
+
+PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+LIMIT_MS: Final = 30_000
+PHONE: Final = (390, 844)
+DESKTOP: Final = (1280, 800)
+
+
+def program() -> str:
+    """Return the browser's path; skip the test without one."""
+    found = os.environ.get("OTTLA_CHROMIUM") or next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium (Debian: chromium), or its path in OTTLA_CHROMIUM")
+    return found
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    """Run a browser."""
+    path = program()
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class ConsolePage:
+    """The console in one tab. `complaints` has errors of scripts and of the content-security policy, failed requests,
+    and requests to another address.
+    """
+
+    def __init__(self, context: BrowserContext, base: str) -> None:
+        self.base = base
+        self.complaints: list[str] = []
+        self.statuses: list[tuple[str, int]] = []
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(LIMIT_MS)
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", self._on_request)
+        self.page.on("response", self._on_response)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith((self.base, "data:")):
+            self.complaints.append(f"request to {request.url}")
+
+    def _on_response(self, response: Response) -> None:
+        self.statuses.append((response.url.removeprefix(self.base), response.status))
+
+    def open(self, path: str, heading: str) -> None:
+        """Open a view and wait for its heading."""
+        self.page.goto(f"{self.base}/{path}")
+        self.page.get_by_role("heading", level=1, name=heading).wait_for()
+
+    def table(self, caption: str) -> list[list[str]]:
+        """Return the cells of the table whose caption contains a text, once it is there."""
+        place = self.page.locator("caption", has_text=caption).last
+        place.wait_for()
+        rows: list[list[str]] = place.evaluate(
+            "caption => [...caption.parentElement.tBodies[0].rows]"
+            ".map(row => [...row.cells].map(cell => cell.innerText.trim()))"
+        )
+        return rows
+
+    def until(self, read: Callable[[], object], wanted: object) -> None:
+        """Wait until `read` returns `wanted`. Raise AssertionError after a minute."""
+        for _ in range(LIMIT_MS // 100):
+            if read() == wanted:
+                return
+            self.page.wait_for_timeout(100)
+        assert read() == wanted
+
+    def violations(self) -> list[str]:
+        """Return what axe finds wrong on the page."""
+        return [
+            f"{found['id']}: {[node['html'][:150] for node in found['nodes']]}"
+            for found in Axe().run(self.page).response["violations"]
+        ]
+
+    @property
+    def width(self) -> int:
+        """The width of the content in CSS pixels."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth"))
