@@ -355,6 +355,7 @@ class Node:
             for name, (host, port) in server.addresses.items():
                 _log.info("Listening", listener=name, address=f"{host}:{port}")
         took_ms = int((time.monotonic() - self._started_at) * 1000)
+        _log.info(f"[KafkaRaftServer nodeId={self._config.node_id}] Kafka Server started")
         _log.info(f"[KafkaServer id={self._config.node_id}] started", took_ms=took_ms)
 
     # Running.

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from broker.cli.node.image_variables import with_node_id_of_host, with_secret_files, without_own_zookeeper
 from broker.cli.shared.failure import CommandFailed
 from broker.config.environment import CLUSTER_ID, settings_from_environment
 from broker.config.errors import ConfigError
@@ -40,9 +41,12 @@ class ContainerStart(NamedTuple):
 def prepare(environ: Mapping[str, str], mounted: Path = MOUNTED, shipped: Path = SHIPPED) -> ContainerStart:
     """Derive a node's start from a container's environment.
 
-    Raises ConfigError for an unreadable file, and CommandFailed for advertised listeners on a controller.
+    Raises ConfigError for an unreadable file, and CommandFailed for advertised listeners on a controller and for
+    variables of `image_variables` that cannot be used.
     """
     environment = {name: value for name, value in environ.items() if name not in (_ADVERTISED, _LISTENERS) or value}
+    environment = without_own_zookeeper(with_node_id_of_host(environment))
+    environment = with_secret_files(environment, lambda path: Path(path).read_text())
     environment[CLUSTER_ID] = environ.get(CLUSTER_ID) or _DEFAULT_CLUSTER_ID
     in_file = read_properties(str(mounted)) if mounted.is_file() else {}
     config_file = mounted if in_file else None
