@@ -13,10 +13,15 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "start": Command("start", "start", "Run a node."),
-    "cluster": Command("cluster", "cluster", "Run a local cluster, one process per node."),
+    "cluster": Command("cluster", "cluster", "Run a local cluster, or query a running one."),
     "storage": Command("storage", "storage", "Format log directories, or show their properties."),
     "topics": Command("topics", "topics", "Create, delete, list, describe or extend topics."),
     "configs": Command("configs", "configs", "Describe or alter configurations."),
+    "get-offsets": Command("admin.get_offsets", "get_offsets", "Print offsets of partitions by time."),
+    "client-metrics": Command(
+        "admin.client_metrics", "client_metrics", "Describe or alter subscriptions to metrics of clients."
+    ),
+    "groups": Command("admin.list_groups", "groups", "List the groups of all types."),
     "consumer-groups": Command(
         "consumer_groups", "consumer_groups", "Describe groups, reset and delete their offsets."
     ),

@@ -1,4 +1,7 @@
-"""`ottla cluster`: a local cluster in the foreground. Plans and formats the nodes; the supervisor runs them."""
+"""`ottla cluster`: a local cluster in the foreground. Plans and formats the nodes; the supervisor runs them.
+
+The commands below it query a running cluster, as Kafka's kafka-cluster does.
+"""
 
 import contextlib
 import datetime
@@ -8,7 +11,9 @@ from pathlib import Path
 
 import click
 import uvloop
+from click.core import ParameterSource
 
+from broker.cli.admin.cluster_queries import cluster_id, list_endpoints, unregister
 from broker.cli.node.local_cluster import LocalCluster
 from broker.cli.node.private_file import properties_text, write_private
 from broker.cli.node.scram_credential import scram_record
@@ -36,7 +41,7 @@ SECRETS_FILE = "ottla-secrets.properties"
 LAST_PORT = 65535
 
 
-@click.command("cluster", short_help="Run a local cluster, one process per node.")
+@click.group("cluster", invoke_without_command=True, short_help="Run a local cluster, or query a running one.")
 @click.option("--nodes", type=click.IntRange(min=1), default=3, show_default=True, help="Number of nodes.")
 @click.option("--dir", "directory", default="./data", show_default=True, metavar="DIR", help="Data directory.")
 @click.option(
@@ -58,7 +63,9 @@ LAST_PORT = 65535
     help="Renew password and certificates of the cluster that runs in DIR.",
 )
 @click.option("--new-authority", is_flag=True, help="With --rotate-secrets: also make a new certificate authority.")
+@click.pass_context
 def cluster(
+    context: click.Context,
     nodes: int,
     directory: str,
     port: int,
@@ -73,7 +80,12 @@ def cluster(
 
     Node N uses DIR/node-N for its data, its process id (ottla.pid) and its output (ottla.log). With --secure,
     DIR/secure holds keys, certificates and the client.properties of the super user.
+
+    With a command below, query a running cluster instead (kafka-cluster).
     """
+    if context.invoked_subcommand is not None:
+        _refuse_options_before(context)
+        return
     security = SecureDirectory(Path(directory).absolute() / SECURE_DIRECTORY)
     if rotate_secrets:
         _rotate(security, with_authority=new_authority)
@@ -108,6 +120,20 @@ def cluster(
             uvloop.run(_supervise(members, local, restart=not no_restart))
         except NodeDidNotStart as failure:
             raise CommandFailed(str(failure)) from failure
+
+
+for _query in (cluster_id, unregister, list_endpoints):
+    cluster.add_command(_query)
+
+
+def _refuse_options_before(context: click.Context) -> None:
+    """Raise UsageError for an option of the local cluster before a command that queries a running cluster."""
+    for name in context.params:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = next(each.opts[0] for each in context.command.params if each.name == name)
+            raise click.UsageError(
+                f"{option} starts a local cluster and does not go with {context.invoked_subcommand}."
+            )
 
 
 def _check_security(security: SecureDirectory, directory: Path, *, secure: bool) -> None:

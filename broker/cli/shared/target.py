@@ -16,7 +16,7 @@ from broker.cli.shared.session import session
 from broker.client import Client, Connection, Endpoint, raise_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Message
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
 F = TypeVar("F", bound=Callable[..., object])
 R = TypeVar("R", bound=Message)
@@ -92,8 +92,13 @@ class AdminClient:
         """Return the cluster id. Raises KafkaError."""
         return self._describe_cluster().cluster_id
 
-    def _describe_cluster(self) -> DescribeClusterResponse:
-        request = DescribeClusterRequest(endpoint_type=_CONTROLLERS if self._is_controller else _BROKERS)
+    def endpoints(self, *, include_fenced: bool = False) -> list[DescribeClusterBroker]:
+        """Return the brokers, or the controllers, with their endpoints. Raises KafkaError or ClientError."""
+        return self._describe_cluster(include_fenced=include_fenced).brokers
+
+    def _describe_cluster(self, *, include_fenced: bool = False) -> DescribeClusterResponse:
+        kind = _CONTROLLERS if self._is_controller else _BROKERS
+        request = DescribeClusterRequest(endpoint_type=kind, include_fenced_brokers=include_fenced)
         answer = self.client.call(request, DescribeClusterResponse)
         raise_for(answer.error_code, "the cluster", answer.error_message)
         return answer

@@ -69,10 +69,15 @@ def test_every_command_that_prints_data_has_json() -> None:
         for path, command in leaf_commands(cli)
         if not any("--json" in parameter.opts for parameter in command.params) and "-producer" not in path
     }
-    run_nodes, benchmarks = {"start", "cluster"}, {"producer-perf", "consumer-perf"}
+    run_nodes, benchmarks = {"start"}, {"producer-perf", "consumer-perf"}
     change_something = {"storage format", "features upgrade", "features downgrade"}
     change_something |= {"features disable", "metadata-quorum add-controller", "metadata-quorum remove-controller"}
-    change_something |= {"remote create-bucket", "transactions abort", "transactions forceTerminateTransaction"}
+    change_something |= {
+        "cluster unregister",
+        "remote create-bucket",
+        "transactions abort",
+        "transactions forceTerminateTransaction",
+    }
     assert without == run_nodes | benchmarks | change_something
 
 

@@ -1,0 +1,200 @@
+"""Calls for the comparison with Kafka's tools, and the cluster's content that they see."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.processes.ottla_node import OttlaNode, run_ottla
+
+FIGURES = re.compile(r"[0-9]+(?:\.[0-9]+(?:E-?[0-9]+)?)?")
+TIMES = re.compile(r'("timestamp":)[0-9]+')
+SPACES = re.compile(r"[ \t]+")
+
+
+def prepare(bootstrap: str) -> None:
+    """Create the topics `t` (3 partitions) and `u` (with the records a to d), and the group `readers` of `u`."""
+    at = ("--bootstrap-server", bootstrap)
+    run_ottla("topics", *at, "--create", "--topic", "t", "--partitions", "3")
+    run_ottla("topics", *at, "--create", "--topic", "u", "--partitions", "1")
+    run_ottla("console-producer", *at, "--topic", "u", stdin="a\nb\nc\nd\n")
+    read = ("--topic", "u", "--from-beginning", "--max-messages", "3", "--group", "readers")
+    run_ottla("console-consumer", *at, *read)
+
+
+def as_is(text: str) -> str:
+    return text
+
+
+def sorted_lines(text: str) -> str:
+    """Sort lines whose order Kafka leaves to a hash table."""
+    return "\n".join(sorted(text.splitlines()))
+
+
+def sorted_objects(text: str) -> str:
+    """Sort the parts of JSON text whose order Kafka leaves to a hash table."""
+    return "\n".join(sorted(part.strip("},]") for part in text.split("{")))
+
+
+def without_figures(text: str) -> str:
+    """Hide figures that differ between two measurements."""
+    return FIGURES.sub("#", text)
+
+
+def without_times(text: str) -> str:
+    """Hide the times of events."""
+    return TIMES.sub(r"\1#", text)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a script. `{controller}` and `{node_data}` in the options are replaced; `connects` adds the server."""
+
+    script: str
+    options: tuple[str, ...]
+    mask: Callable[[str], str] = as_is
+    action_first: bool = False
+    connects: bool = True
+    is_usage: bool = False
+    """The call is a usage error: Kafka prints its help, ours the error."""
+
+    def arguments(self, node: OttlaNode, directory: Path) -> list[str]:
+        values = {
+            "{broker}": node.bootstrap,
+            "{controller}": f"127.0.0.1:{node.controller_port}",
+            "{log}": str(node.data / "u-0" / f"{0:020d}.log"),
+            "{offsets}": str(directory / "offsets.json"),
+            "{moves}": str(directory / "moves.json"),
+        }
+        write_files(directory)
+        options = [values.get(option, option) for option in self.options]
+        server = ["--bootstrap-server", node.bootstrap] if self.connects else []
+        if self.action_first:
+            return [options[0], *server, *options[1:]]
+        return [*server, *options]
+
+    def __str__(self) -> str:
+        return " ".join((self.script.removeprefix("kafka-"), *self.options))
+
+
+def write_files(directory: Path) -> None:
+    """Write the JSON files that calls name."""
+    record = {"topic": "t", "partition": 0, "offset": 0}
+    (directory / "offsets.json").write_text(json.dumps({"version": 1, "partitions": [record]}))
+    move = {"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["any"]}
+    (directory / "moves.json").write_text(json.dumps({"version": 1, "partitions": [move]}))
+
+
+def calls(script: str, *options: str, mask: Callable[[str], str] = as_is, **more: bool) -> list[Call]:
+    """Return a call for each text of options, split at spaces."""
+    return [Call(f"kafka-{script}", tuple(text.split()), mask, **more) for text in options]
+
+
+def _offsets() -> Sequence[Call]:
+    return [
+        *calls(
+            "get-offsets",
+            "",
+            "--topic u --time earliest",
+            "--topic-partitions t:1-,u",
+            "--topic t --partitions 0,2",
+            "--time -3",
+            "--time earliest-local",
+            "--time latest-tiered",
+            "--time 99999999999999",
+            "--exclude-internal-topics",
+            "--topic nope",
+            "--topic-partitions t:1-0",
+        ),
+        *calls("get-offsets", "--time soon", "--partitions x", "--topic-partitions t --topic u", is_usage=True),
+    ]
+
+
+def _groups() -> Sequence[Call]:
+    lists = (
+        "--list",
+        "--list --consumer",
+        "--list --share",
+        "--list --group-type classic",
+        "--list --protocol consumer",
+    )
+    return [
+        *calls("groups", *lists, mask=words),
+        *calls("groups", "", "--list --share --streams", "--list --share --protocol x", is_usage=True),
+        *calls("groups", "--list --group-type bad", is_usage=True),
+        *calls("consumer-groups", "--list", "--describe --group readers", mask=words),
+        *calls("share-groups", "--list"),
+        *calls("streams-groups", "--list"),
+    ]
+
+
+def words(text: str) -> str:
+    """Join the words of each line by one space, and sort lines: Kafka's tools pad and order some of them by chance."""
+    return "\n".join(sorted(SPACES.sub(" ", line).strip() for line in text.strip().splitlines()))
+
+
+def _cluster() -> Sequence[Call]:
+    queries = ("cluster-id", "list-endpoints", "list-endpoints --include-fenced-brokers", "unregister --id 9")
+    by_controller = [f"{text} --bootstrap-controller {{controller}}" for text in queries if "fenced" not in text]
+    return [
+        *calls("cluster", *queries, action_first=True),
+        *calls("cluster", *by_controller, connects=False),
+        *calls("features", "describe"),
+        *calls("metadata-quorum", "describe --status", mask=without_figures),
+        *calls("broker-api-versions", ""),
+        *calls("log-dirs", "--describe --topic-list t", mask=sorted_objects),
+        *calls("leader-election", "--election-type preferred --all-topic-partitions", mask=sorted_lines),
+        *calls("reassign-partitions", "--verify --reassignment-json-file {moves}", "--list"),
+        *calls("delete-records", "--offset-json-file {offsets}"),
+        *calls("transactions", "list", mask=words),
+    ]
+
+
+def _configs() -> Sequence[Call]:
+    return [
+        *calls("topics", "--list", "--describe --topic t", mask=words),
+        *calls("configs", "--describe --entity-type topics --entity-name t"),
+        *calls(
+            "client-metrics",
+            "--list",
+            "--alter --name M --metrics org.apache.kafka.producer.,x --interval 10000 --match client_id=a",
+            "--describe",
+            "--describe --name M",
+            "--describe --name N",
+            "--list",
+            "--delete --name N",
+            "--delete --name M",
+        ),
+        *calls(
+            "client-metrics",
+            "--alter",
+            "--delete",
+            "--alter --delete",
+            "--list --name x",
+            "--alter --name M --interval x",
+            "--delete --name M --interval 4",
+            "--describe --generate-name",
+            is_usage=True,
+        ),
+    ]
+
+
+def _records() -> Sequence[Call]:
+    return [
+        *calls("console-consumer", "--topic u --from-beginning --max-messages 4"),
+        *calls("dump-log", "--files {log}", "--files {log} --print-data-log", connects=False, mask=without_directory),
+        *calls(
+            "producer-perf-test",
+            "--topic p --num-records 50 --throughput -1 --record-size 10",
+            mask=without_figures,
+        ),
+        *calls("consumer-perf-test", "--topic u --num-records 4", mask=without_figures),
+    ]
+
+
+def without_directory(text: str) -> str:
+    return re.sub(r"/\S+/data/", "", text)
+
+
+CALLS: list[Call] = [*_offsets(), *_groups(), *_cluster(), *_configs(), *_records()]
