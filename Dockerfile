@@ -31,8 +31,9 @@ RUN useradd --create-home --uid 1000 appuser \
         controller.listener.names=CONTROLLER \
         > /etc/kafka/docker/server.properties \
     && for tool in acls broker-api-versions client-metrics cluster configs console-consumer console-producer consumer-groups \
-            delegation-tokens delete-records dump-log features get-offsets groups leader-election log-dirs metadata-quorum \
-            metadata-shell reassign-partitions share-groups storage streams-groups topics transactions; do \
+            delegation-tokens delete-records dump-log e2e-latency features get-offsets groups leader-election log-dirs metadata-quorum \
+            metadata-shell reassign-partitions replica-verification share-groups storage streams-groups topics transactions \
+            verifiable-consumer verifiable-producer; do \
         printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool.sh"; \
     done \
     && for tool in consumer-perf producer-perf; do \

@@ -53,5 +53,17 @@ COMMANDS: dict[str, Command] = {
     "producer-perf": Command(
         "producer_perf", "producer_perf", "Measure the throughput and the latencies of a producer."
     ),
+    "verifiable-producer": Command(
+        "verifiable.producer", "verifiable_producer", "Send numbers and report each acknowledgement as JSON."
+    ),
+    "verifiable-consumer": Command(
+        "verifiable.consumer", "verifiable_consumer", "Read a topic in a group and report each event as JSON."
+    ),
+    "e2e-latency": Command("perf.e2e_latency", "e2e_latency", "Measure the time from a producer to a consumer."),
+    "replica-verification": Command(
+        "admin.replica_verification", "replica_verification", "Compare the replicas of partitions batch by batch."
+    ),
+    "perf-producer": Command("producer_perf", "producer_perf", "Second name of producer-perf."),
+    "perf-consumer": Command("consumer_perf", "consumer_perf", "Second name of consumer-perf."),
     "consumer-perf": Command("consumer_perf", "consumer_perf", "Measure the throughput of a consumer."),
 }

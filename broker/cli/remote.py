@@ -12,6 +12,7 @@ from broker.cli.shared.cluster_view import fill_configs, topics_of_metadata
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, json_option, key_value
 from broker.cli.shared.output import print_json
+from broker.cli.shared.progress import with_progress
 from broker.cli.shared.session import session
 from broker.cli.tiering.audit_report import AuditSummary, document, verdict_document, verdict_line
 from broker.cli.tiering.bucket import RemoteBucket, create_bucket, open_bucket, require_topic_based_metadata
@@ -20,7 +21,6 @@ from broker.cli.tiering.cluster import Cluster
 from broker.cli.tiering.give_up import GivenUpOffsets, LostSegment, give_up, lost_segments, mark
 from broker.cli.tiering.give_up_range import OffsetBounds, RangeReplicas, lost_in_range
 from broker.cli.tiering.metadata_topic import RemoteMetadataTopic, require_metadata_topic
-from broker.cli.tiering.progress import with_progress
 from broker.cli.tiering.recovery_planner import RecoveryPlanner
 from broker.cli.tiering.remote_partitions import RemotePartitionRow, print_rows, row_of_bucket, rows_of_cluster
 from broker.cli.tiering.topic_recovery import TopicRecovery, plan_document, plan_lines

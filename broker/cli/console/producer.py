@@ -6,7 +6,7 @@ producer id and sequence (KIP-98). A retry sends the same bytes.
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker.cli.console.partitioner import partition_of_key
@@ -20,6 +20,7 @@ from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
 
 ALL = -1
+NO_OFFSET = -1
 RECORD_OVERHEAD_BYTES = 20
 LAST_VERSION_WITH_NAMES = 12
 """Last version of Produce with topic names; later versions have topic ids."""
@@ -60,12 +61,23 @@ class _OpenBatch:
     size: int = 0
 
 
+Acknowledged = Callable[[int, int, Sequence[Record]], None]
+"""Function that is called with the partition, the base offset and the records of each acknowledged batch.
+
+The base offset is -1 with acks=0, and for a batch that the broker had already.
+"""
+
+
 class Producer:
     """Producer for one topic. `send` blocks when a batch is full; `flush` blocks until all records are acknowledged."""
 
-    def __init__(self, client: Client, settings: ProducerSettings, rng: random.Random) -> None:
+    def __init__(
+        self, client: Client, settings: ProducerSettings, rng: random.Random, acknowledged: Acknowledged | None = None
+    ) -> None:
         self._client = client
         self._settings = settings
+        self._acknowledged = acknowledged
+        self._in_flight: dict[int, Sequence[Record]] = {}
         self._leaders: list[int] = []
         self._open: defaultdict[int, _OpenBatch] = defaultdict(_OpenBatch)
         self._sequences: defaultdict[int, int] = defaultdict(int)
@@ -104,10 +116,19 @@ class Producer:
     def flush(self) -> None:
         """Send all batches and wait for their acknowledgements. Raises KafkaError or ClientError."""
         pending = {partition: self._build_batch(partition, batch.records) for partition, batch in self._open.items()}
+        if self._acknowledged is not None:
+            self._in_flight = {partition: batch.records for partition, batch in self._open.items()}
         self._open.clear()
         self.pending = 0
         if pending:
             self._client.retrying(lambda: self._send_batches(pending), RETRIED_ERRORS)
+        for partition in list(self._in_flight):
+            self._report(partition, NO_OFFSET)
+
+    def _report(self, partition: int, base_offset: int) -> None:
+        records = self._in_flight.pop(partition, None)
+        if self._acknowledged is not None and records is not None:
+            self._acknowledged(partition, base_offset, records)
 
     def _build_batch(self, partition: int, records: Sequence[Record]) -> bytes:
         sequence = NO_SEQUENCE
@@ -153,6 +174,7 @@ class Producer:
             for answer in topic.partition_responses:
                 if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     del pending[answer.index]
+                    self._report(answer.index, answer.base_offset)
                     continue
                 try:
                     raise_for(answer.error_code, f"{self._settings.topic}-{answer.index}", answer.error_message)

@@ -5,6 +5,7 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.security.Permission;
@@ -85,10 +86,22 @@ public class ToolRunner {
         int code = exitCode.get();
         hooks.forEach(Runnable::run);
         hooks.clear();
+        runSystemHooks();
         return Map.of(
             "code", code,
             "out", outText.toString(StandardCharsets.UTF_8),
             "err", errText.toString(StandardCharsets.UTF_8));
+    }
+
+    /** Runs the shutdown hooks that a tool registered with the Java runtime itself. */
+    private static void runSystemHooks() throws Exception {
+        Field field = Class.forName("java.lang.ApplicationShutdownHooks").getDeclaredField("hooks");
+        field.setAccessible(true);
+        Map<?, ?> registered = (Map<?, ?>) field.get(null);
+        for (Object hook : registered.keySet().toArray()) {
+            registered.remove(hook);
+            ((Thread) hook).run();
+        }
     }
 
     private static void invoke(String main, List<String> arguments) {

@@ -75,6 +75,7 @@ ELSEWHERE = {
         "console-producer",  # tests/interop/test_kafka_tools.py, which reads standard input
         "storage",  # tests/interop/quorum
         "delegation-tokens",  # tests/interop/security, which has logins
+        "replica-verification",  # runs until it is stopped
         "acls",  # tests/interop/test_acls.py, which has an authorizer
     }
 }

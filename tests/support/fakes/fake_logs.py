@@ -68,7 +68,8 @@ class FakeLogs:
             answers = []
             for data in topic.partition_data:
                 code = self.refusals.pop(0) if self.refusals else ErrorCode.NONE
-                answers.append(PartitionProduceResponse(data.index, code, error_message=None))
+                end = self.end(topic.name, data.index)
+                answers.append(PartitionProduceResponse(data.index, code, end, error_message=None))
                 if code is ErrorCode.NONE:
                     self.append(topic.name, data.index, bytes(data.records or b""))
             responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))

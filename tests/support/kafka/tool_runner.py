@@ -14,6 +14,9 @@ PROGRAM = REPOSITORY / "tests" / "interop" / "java" / "ToolRunner.java"
 PERMIT_EXIT_GUARD = "-Djava.security.manager=allow"
 """The program keeps tools from ending the process by a security manager, which Java 17 permits on request only."""
 
+OPEN_HOOKS = ("--add-opens", "java.base/java.lang=ALL-UNNAMED")
+"""The program runs the shutdown hooks of a tool, which belong to the Java runtime."""
+
 
 class Outcome(NamedTuple):
     """Exit code and output of a call of a tool."""
@@ -34,7 +37,7 @@ class KafkaTools:
         java, *rest = java_command(str(PROGRAM), heap="384m")
         with self._log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [java, PERMIT_EXIT_GUARD, *rest],
+                [java, PERMIT_EXIT_GUARD, *OPEN_HOOKS, *rest],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
