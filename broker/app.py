@@ -138,6 +138,7 @@ class Node:
         self._failures = DirectoryFailures(loop)
         self._directories: NodeDirectories | None = None
         self._all_directories: Sequence[LogDir] = ()
+        self._metadata: MetadataPart | None = None
         self._broker: BrokerPart | None = None
         self._incarnation_id = random_id()
         self._lag = LoopLag(loop)
@@ -146,7 +147,7 @@ class Node:
         self._loggers = ProcessLoggers()
         self._requests = RequestMetrics(self._runtime.clock.monotonic_ms)
         self._exposition = Exposition([self._lag.family()])  # Replaced once the parts of the node exist.
-        self._console = NodeConsole(config, self._runtime, self._authorizer)
+        self._console = NodeConsole(config, self._runtime, self._authorizer, self._audit.trail)
         self._undo = contextlib.AsyncExitStack()
         self._not_ready = "the node is starting"
 
@@ -171,7 +172,7 @@ class Node:
         controllers = open_ports(config.controller_listeners, config, self._open_controller_pipeline, clock, tls)
         self._undo.callback(controllers.stop_listening)
         await self._start_http()
-        metadata = await self._build_metadata(directories, controllers)
+        metadata = self._metadata = await self._build_metadata(directories, controllers)
         self._console.serve(directories, metadata, self._open_own_pipeline)
         self._undo.callback(self._console.close)
         status = NodeStatus(config, self._runtime, [clients, controllers], metadata, self._lag)
@@ -380,7 +381,8 @@ class Node:
         return await self._exposition.render()
 
     def _not_ready_because(self) -> str | None:
-        return self._not_ready or None
+        has_controller = self._metadata is not None and self._metadata.quorum.driver.leader.leader_id is not None
+        return self._not_ready or (None if has_controller else "no active controller is known")
 
     # Stopping.
 

@@ -1,4 +1,8 @@
-"""Actions of the page: each is a request in this node's own path, with the rights of the principal."""
+"""Actions of the page: each is a request in this node's own path, with the rights of the principal.
+
+The exception is the commit of offsets: only the group's coordinator accepts it, so this node checks the principal's
+rights, audits the decision, and sends the request to the coordinator with its own rights.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,6 +15,7 @@ from broker.console.groups import GroupViews
 from broker.console.request import ConsoleError, ConsoleRequest, Json, View, bad_request, not_found
 from broker.metadata.image.config_image import ResourceType
 from broker.net.peer import PeerError
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -183,8 +188,9 @@ class Actions:
         """Commit offsets for a group without members, as `kafka-consumer-groups --reset-offsets` does."""
         body = _Body(request.body)
         group, topic, target = body.text("group"), body.text("topic"), body.value.get("to")
-        self._cluster.require(request, READ_GROUP, group, f'commit offsets of group "{group}"')
-        self._cluster.require(request, READ_TOPIC, topic, f'read topic "{topic}"')
+        require, api = self._cluster.require, ApiKey.OFFSET_COMMIT
+        require(request, READ_GROUP, group, f'commit offsets of group "{group}"', api)
+        require(request, READ_TOPIC, topic, f'read topic "{topic}"', api)
         image = self._cluster.image.topics.by_name(topic)
         if image is None:
             raise not_found(f'Topic "{topic}" does not exist.')

@@ -7,15 +7,17 @@ quotas and audit.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
 from typing import Final, Generic, Protocol, TypeVar
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.permission import Requirement
 from broker.clock import Clock
+from broker.console.listing import Filter
 from broker.console.request import ConsoleError, ConsoleRequest, Json
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import PeerError, SocketAddress
@@ -27,6 +29,7 @@ from protocol.headers import RequestHeader, decode_response
 from protocol.messages import Message
 
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
 
 ANSWER_TIMEOUT_MS: Final = 2_000
 ACTION_TIMEOUT_S: Final = 30.0
@@ -53,7 +56,8 @@ class NodeAccess:
     """The parts of this node that the console uses.
 
     `brokers` and `controllers` send requests over the listeners `broker_listener` and `controller_listener`.
-    `open_dispatch` returns this node's request path, None before clients are served.
+    `open_dispatch` returns this node's request path, None before clients are served. `audit` observes the decisions
+    about what the console does with the node's own rights.
     """
 
     node_id: int
@@ -67,6 +71,7 @@ class NodeAccess:
     controllers: NodeRequests
     open_dispatch: Callable[[ConnectionInfo], Dispatch | None]
     authorizer: Authorizer | None
+    audit: AuditTrail | None
     clock: Clock
 
 
@@ -144,7 +149,7 @@ class ConsoleCluster:
     async def submit(self, asked: ConsoleRequest, request: Message, answer: type[R]) -> R:
         """Return the answer of this node's own request path to the principal. Raise ConsoleError."""
         node = self.node
-        connection = ConnectionInfo("console", node.broker_listener, asked.host, 0, principal=asked.principal)
+        connection = self._connection(asked)
         dispatch = node.open_dispatch(connection)
         if dispatch is None:
             raise ConsoleError(HTTPStatus.SERVICE_UNAVAILABLE, "The node does not serve clients yet.")
@@ -175,16 +180,38 @@ class ConsoleCluster:
             for clause in requirement.clauses
         )
 
-    def require(self, asked: ConsoleRequest, requirement: Requirement, name: str, what: str) -> None:
-        """Raise ConsoleError without the right; `what` names the action in the sentence."""
-        if not self.allows(asked, requirement, name):
+    def require(
+        self, asked: ConsoleRequest, requirement: Requirement, name: str, what: str, api: ApiKey | None = None
+    ) -> None:
+        """Raise ConsoleError without the right; `what` names the action in the sentence.
+
+        The decision is audited as one about a request of `api`, for what the node does with its own rights.
+        """
+        is_allowed = self.allows(asked, requirement, name)
+        audit = self.node.audit
+        if api is not None and audit is not None and self.node.authorizer is not None:
+            audit.decided(self._connection(asked), api, requirement, name, is_allowed=is_allowed)
+        if not is_allowed:
             raise ConsoleError(HTTPStatus.FORBIDDEN, f"{asked.principal} is not authorized to {what}.")
 
     def allowed(self, asked: ConsoleRequest, requirement: Requirement, names: Sequence[str]) -> Sequence[str]:
-        """Return the names on which the principal has what `requirement` says."""
+        """Return the names on which the principal has what `requirement` says; for the few names of one answer."""
         if self.node.authorizer is None:
             return names
         return [name for name in names if self.allows(asked, requirement, name)]
+
+    def filters(self, asked: ConsoleRequest, requirement: Requirement, name: Callable[[T], str]) -> list[Filter[T]]:
+        """Return the filter of a list's rows by what `requirement` says; none without an authorizer."""
+        authorizer = self.node.authorizer
+        if authorizer is None:
+            return []
+        # Decisions of an authorizer without a generation may change at any time, so that they are never kept.
+        generation: Hashable = getattr(authorizer, "generation", object())
+        key = (asked.principal, asked.host, requirement, generation)
+        return [Filter(key, lambda row: self.allows(asked, requirement, name(row)))]
+
+    def _connection(self, asked: ConsoleRequest) -> ConnectionInfo:
+        return ConnectionInfo("console", self.node.broker_listener, asked.host, 0, principal=asked.principal)
 
 
 def check(code: int, message: str | None, what: str) -> None:

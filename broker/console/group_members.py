@@ -17,7 +17,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member. `facts` are what only some kinds of groups have."""
+    """A member. `facts` are what only some kinds of groups have; `patterns` are subscribed regular expressions."""
 
     id: str
     instance_id: str | None
@@ -25,9 +25,11 @@ class MemberView:
     host: str
     assignment: Sequence[Partition]
     facts: Mapping[str, object] = field(default_factory=dict)
+    subscription: Sequence[str] = ()
+    patterns: Sequence[str] = ()
 
     def seen_by(self, topics: Collection[str]) -> Json:
-        """Return the member with its partitions of these topics."""
+        """Return the member with its partitions of these topics, and its subscription to them."""
         by_topic: dict[str, list[int]] = {}
         for topic, index in self.assignment:
             if topic in topics:
@@ -38,6 +40,7 @@ class MemberView:
             "client_id": self.client_id,
             "host": self.host,
             "assignment": [{"topic": topic, "partitions": sorted(found)} for topic, found in sorted(by_topic.items())],
+            "subscription": [*(topic for topic in self.subscription if topic in topics), *self.patterns],
             **self.facts,
         }
 
@@ -55,6 +58,12 @@ class GroupView:
     def owners(self) -> Mapping[Partition, str]:
         """The member of each assigned partition; one of them where members share a partition."""
         return {partition: member.id for member in self.members for partition in member.assignment}
+
+    @property
+    def topics(self) -> set[str]:
+        """All topics that members are assigned or subscribed to."""
+        assigned = {topic for member in self.members for topic, _ in member.assignment}
+        return assigned.union(*(member.subscription for member in self.members))
 
     def members_seen_by(self, topics: Collection[str]) -> list[Json]:
         """Return the members, with their partitions of these topics."""
@@ -85,11 +94,9 @@ def describe_consumer(group: consumer_group_describe.DescribedGroup) -> GroupVie
             each.client_id,
             each.client_host.removeprefix("/"),
             _pairs(each.assignment.topic_partitions),
-            {
-                "epoch": each.member_epoch,
-                "subscription": [*each.subscribed_topic_names, *filter(None, [each.subscribed_topic_regex])],
-                "target": len(_pairs(each.target_assignment.topic_partitions)),
-            },
+            {"epoch": each.member_epoch, "target": len(_pairs(each.target_assignment.topic_partitions))},
+            list(each.subscribed_topic_names),
+            list(filter(None, [each.subscribed_topic_regex])),
         )
         for each in group.members
     ]
@@ -105,7 +112,8 @@ def describe_share(group: share_group_describe.DescribedGroup) -> GroupView:
             each.client_id,
             each.client_host.removeprefix("/"),
             _pairs(each.assignment.topic_partitions),
-            {"epoch": each.member_epoch, "subscription": list(each.subscribed_topic_names)},
+            {"epoch": each.member_epoch},
+            list(each.subscribed_topic_names),
         )
         for each in group.members
     ]

@@ -1,7 +1,7 @@
-"""Groups of every kind: lists with lag, members, assignments, and lag by partition."""
+"""Groups of every kind: lists, members, assignments, and lag by partition over time."""
 
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -15,8 +15,10 @@ from broker.console.group_members import (
     describe_share,
     describe_streams,
 )
+from broker.console.lag_history import GroupLags, LagHistory
+from broker.console.listing import Filter, Listing
 from broker.console.request import ConsoleError, ConsoleRequest, Json, Page, cut, not_found, paged
-from broker.console.topics import TopicViews
+from broker.console.topics import DESCRIBED_MAX, TopicViews
 from broker.coordination.partitioner import partition_for
 from broker.metadata.image.topic_names import GROUP_OFFSETS_TOPIC
 from broker.net.peer import PeerError
@@ -34,8 +36,6 @@ from protocol.messages.share_group_describe import ShareGroupDescribeRequest, Sh
 from protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
 TYPES: Final = ("", "classic", "consumer", "share", "streams")
-OBSERVED_MAX: Final = 50
-SAMPLES_MAX: Final = 300
 _NAMES_VERSION: Final = (8, 9)
 """Versions of OffsetFetch with several groups and with topic names."""
 
@@ -51,7 +51,8 @@ class ListedGroup(NamedTuple):
 
 
 class _Groups(NamedTuple):
-    groups: Sequence[ListedGroup]
+    by_id: Mapping[str, ListedGroup]
+    listing: Listing[ListedGroup]
     missing: Sequence[Json]
 
 
@@ -69,54 +70,55 @@ class GroupViews:
         self._cluster = cluster
         self._topics = topics
         self._shared = shared
-        self._samples: OrderedDict[str, deque[Json]] = OrderedDict()
+        self._lags = LagHistory()
 
     async def page(self, request: ConsoleRequest) -> Json:
         """Return a page of groups."""
         page = request.page(("id", "type", "state"))
         kind = request.choice("type", TYPES, "")
-        found = await self._all()
-        names = self._cluster.allowed(request, DESCRIBE_GROUP, [group.id for group in found.groups])
-        visible = None if names is not None and len(names) == len(found.groups) else frozenset(names)
-        groups = [
-            group
-            for group in found.groups
-            if page.search in group.id.lower() and kind in ("", group.type) and (visible is None or group.id in visible)
-        ]
-        groups.sort(key=lambda group: (str(getattr(group, page.sort)), group.id), reverse=page.is_descending)
-        shown = cut(groups, page)
-        described = await self._describe(shown)
-        items = [self._item(group, described.get(group.id)) for group in shown]
-        return paged(items, page, len(groups), found.missing)
+        groups = await self._all()
+        filters: list[Filter[ListedGroup]] = self._cluster.filters(request, DESCRIBE_GROUP, lambda group: group.id)
+        if kind:
+            filters.append(Filter(kind, lambda group: group.type == kind))
+        found = await groups.listing.select(page, filters)
+        described = await self._describe(found.rows)
+        items = [self._item(group, described.get(group.id)) for group in found.rows]
+        return paged(items, page, found.total, groups.missing)
 
     async def group(self, request: ConsoleRequest) -> Json:
         """Return a group with members and a page of its partitions."""
-        id, page = request.text("id"), request.page(("partition",))
+        id, page = request.text("id"), request.page(("partition", "lag"))
         if not self._cluster.allows(request, DESCRIBE_GROUP, id):
             raise not_found(f'Group "{id}" does not exist, or {request.principal} may not describe it.')
-        found = await self._all()
-        group = next((each for each in found.groups if each.id == id), None)
+        groups = await self._all()
+        group = groups.by_id.get(id)
         if group is None:
             raise not_found(f'Group "{id}" does not exist, or its coordinator does not answer.')
         described = (await self._describe([group])).get(id)
         progress = await self._progress(group)
         assigned = {} if described is None else described.owners
-        pairs = sorted({*progress.committed, *assigned})
-        visible = frozenset(self._cluster.allowed(request, DESCRIBE_TOPIC, sorted({topic for topic, _ in pairs})))
-        pairs = [pair for pair in pairs if pair[0] in visible]
+        known = sorted({*progress.committed, *assigned})
+        topics = {topic for topic, _ in known} | (set() if described is None else described.topics)
+        visible = frozenset(self._cluster.allowed(request, DESCRIBE_TOPIC, sorted(topics)))
+        pairs = [pair for pair in known if pair[0] in visible]
         share_group = id if group.type == "share" else None
-        rows, missing = await self._rows(pairs, progress, assigned, share_group)
-        lag = sum(row["lag"] for row in rows if row["lag"] is not None)
-        members = [] if described is None else described.members_seen_by(visible)
+        is_whole = len(pairs) <= DESCRIBED_MAX
+        asked = pairs if is_whole else cut(pairs, page)
+        rows, missing = await self._rows(asked, progress, assigned, share_group)
+        lag = sum(row["lag"] for row in rows if row["lag"] is not None) if is_whole else None
+        lags = self._sample((id, visible), rows, lag)
+        shown = _shown(rows, page) if is_whole else rows
         return {
             **self._item(group, described),
             "epoch": None if described is None else described.epoch,
             "assignor": None if described is None else described.assignor,
-            "member_list": members,
+            "member_list": [] if described is None else described.members_seen_by(visible),
             "lag": lag,
-            "partitions": paged(_shown(rows, page), page, len(rows)),
-            "samples": self._sample(id, lag),
-            "missing": [*found.missing, *missing],
+            "partitions": paged(
+                [{**row, "lags": lags.of((row["topic"], row["partition"]))} for row in shown], page, len(pairs)
+            ),
+            "samples": lags.samples(),
+            "missing": [*groups.missing, *missing],
         }
 
     async def _all(self) -> _Groups:
@@ -131,7 +133,11 @@ class GroupViews:
             for each in response.groups:
                 kind = each.group_type.lower() or "classic"
                 groups[each.group_id] = ListedGroup(each.group_id, kind, each.protocol_type, each.group_state, broker)
-        return _Groups(sorted(groups.values()), answers.missing)
+        rows = [groups[id] for id in sorted(groups)]
+        listing = Listing(
+            rows, lambda each: each.id, {"type": lambda each: each.type, "state": lambda each: each.state}
+        )
+        return _Groups(groups, listing, answers.missing)
 
     async def _describe(self, groups: Iterable[ListedGroup]) -> Mapping[str, GroupView]:
         """Ask the coordinators for the members of groups. Groups that cannot be described are left out."""
@@ -241,16 +247,13 @@ class GroupViews:
             "coordinator": group.coordinator,
         }
 
-    def _sample(self, id: str, lag: int) -> Sequence[Json]:
-        """Add the lag to the samples of a group, and return them."""
-        samples = self._samples.setdefault(id, deque(maxlen=SAMPLES_MAX))
-        self._samples.move_to_end(id)
-        while len(self._samples) > OBSERVED_MAX:
-            self._samples.popitem(last=False)
-        now_ms = self._cluster.node.clock.now_ms()
-        if not samples or now_ms - samples[-1]["time_ms"] >= 1_000:
-            samples.append({"time_ms": now_ms, "lag": lag})
-        return list(samples)
+    def _sample(self, key: Hashable, rows: Sequence[Json], lag: int | None) -> GroupLags:
+        """Add the lags to the samples under `key`, and return these."""
+        lags = self._lags.group(key)
+        if lag is not None:
+            by_partition = {(row["topic"], row["partition"]): row["lag"] for row in rows}
+            lags.add(self._cluster.node.clock.now_ms(), by_partition, lag)
+        return lags
 
     def coordinator(self, group_id: str) -> int:
         """Return the broker that coordinates a group. Raise ConsoleError without one."""
@@ -263,4 +266,9 @@ class GroupViews:
 
 
 def _shown(rows: Sequence[Json], page: Page) -> Sequence[Json]:
-    return cut(rows[::-1] if page.is_descending else rows, page)
+    if page.sort == "lag":
+        unknown = -1 if page.is_descending else 2**63
+        rows = sorted(rows, key=lambda row: unknown if row["lag"] is None else row["lag"], reverse=page.is_descending)
+    elif page.is_descending:
+        rows = rows[::-1]
+    return cut(rows, page)

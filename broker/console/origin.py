@@ -32,6 +32,14 @@ def is_own_host(header: str, names: Collection[str]) -> bool:
     return True
 
 
+def is_foreign_site(sec_fetch_site: str | None) -> bool:
+    """Whether a Sec-Fetch-Site header, None without one, tells that another origin's page sent the request.
+
+    "same-site" is another origin too: a page of another port of this host.
+    """
+    return sec_fetch_site not in (None, "same-origin", "none")
+
+
 def is_same_origin(origin: str | None, host: str) -> bool:
     """Whether an Origin header, None without one, belongs to the host that the request was sent to."""
     if origin is None:

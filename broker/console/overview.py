@@ -88,9 +88,13 @@ class Overview:
 
     async def view(self, request: ConsoleRequest) -> Json:
         """Return the overview with the history of traffic."""
-        self._cluster.require(request, DESCRIBE_CLUSTER, CLUSTER_RESOURCE_NAME, "describe the cluster")
+        self.check(request)
         sample = await self._sampler.sample()
         return {**await self.live(sample), "samples": list(self._sampler.history)}
+
+    def check(self, request: ConsoleRequest) -> None:
+        """Raise ConsoleError if the principal may not describe the cluster."""
+        self._cluster.require(request, DESCRIBE_CLUSTER, CLUSTER_RESOURCE_NAME, "describe the cluster")
 
     async def live(self, sample: ClusterSample) -> Json:
         """Return the overview at a sample."""

@@ -1,7 +1,8 @@
 """Record batches of a partition as JSON for the reader of records. PURE; runs in a thread.
 
-Limits keep a page small: the number of records, the bytes of a key or value that are shown, and the memory of a
-decompressed batch.
+Limits keep a page small: the number of records, the bytes of a key, value or header that are shown, the headers of a
+record, the bytes of the page, and the memory of a decompressed batch. A page ends before the first record that does not
+fit.
 """
 
 import base64
@@ -20,7 +21,10 @@ from protocol.records.reader import FullRecord, iter_records
 
 TEXT_BYTES_MAX: Final = 64 * 1024
 HEX_BYTES_MAX: Final = 4 * 1024
-PAGE_TEXT_BYTES_MAX: Final = 2 * 1024 * 1024
+PAGE_TEXT_BYTES_MAX: Final = 256 * 1024
+"""Bytes of keys, values and headers in a page: encoding them as JSON holds the event loop for a millisecond or two."""
+HEADERS_MAX: Final = 100
+HEADER_BYTES_MAX: Final = 1024
 DECOMPRESSED_MAX: Final = 32 * 1024 * 1024
 _LOG_APPEND_TIME: Final = 0x08
 _MARKERS: Final = {0: "abort", 1: "commit"}
@@ -86,13 +90,22 @@ def _add_batch(
     for record in iter_records(records, position, limit=DECOMPRESSED_MAX):
         if not window.first <= record.offset < window.end:
             continue
-        if len(page.items) >= window.limit or page.shown_bytes > PAGE_TEXT_BYTES_MAX:
+        size = _shown_bytes(record)
+        is_full = page.shown_bytes > 0 and page.shown_bytes + size > PAGE_TEXT_BYTES_MAX
+        if len(page.items) >= window.limit or is_full:
             page.is_truncated = True
             page.next_offset = record.offset
             return
-        item = _item(record, header, kind, codec, state)
-        page.shown_bytes += min(item["size_bytes"], 2 * TEXT_BYTES_MAX)
-        page.items.append(item)
+        page.shown_bytes += size
+        page.items.append(_item(record, header, kind, codec, state))
+
+
+def _shown_bytes(record: FullRecord) -> int:
+    headers = sum(
+        min(len(name), HEADER_BYTES_MAX) + min(len(value or b""), HEADER_BYTES_MAX)
+        for name, value in record.headers[:HEADERS_MAX]
+    )
+    return min(len(record.key or b""), TEXT_BYTES_MAX) + min(len(record.value or b""), TEXT_BYTES_MAX) + headers
 
 
 def _item(record: FullRecord, header: BatchHeader, kind: str, codec: str, state: str | None) -> Json:
@@ -103,7 +116,11 @@ def _item(record: FullRecord, header: BatchHeader, kind: str, codec: str, state:
         "timestamp_type": kind,
         "key": data_of(key),
         "value": data_of(value),
-        "headers": [{"key": name, "value": data_of(each)} for name, each in record.headers],
+        "headers": [
+            {"key": name[:HEADER_BYTES_MAX], "value": data_of(each, HEADER_BYTES_MAX)}
+            for name, each in record.headers[:HEADERS_MAX]
+        ],
+        "headers_count": len(record.headers),
         "size_bytes": len(key or b"") + len(value or b""),
         "codec": codec,
         "leader_epoch": header.leader_epoch,
@@ -117,19 +134,19 @@ def _item(record: FullRecord, header: BatchHeader, kind: str, codec: str, state:
     return item
 
 
-def data_of(data: bytes | None) -> Json | None:
+def data_of(data: bytes | None, bytes_max: int = TEXT_BYTES_MAX) -> Json | None:
     """Return bytes as text where they are UTF-8, as hex, and as base64 where they are short."""
     if data is None:
         return None
-    shown = bytes(data[:TEXT_BYTES_MAX])
-    text = _text(shown, is_cut=len(data) > TEXT_BYTES_MAX)
+    shown, is_cut = bytes(data[:bytes_max]), len(data) > bytes_max
+    text = _text(shown, is_cut=is_cut)
     return {
         "size": len(data),
         "text": text,
-        "json": text is not None and len(data) <= TEXT_BYTES_MAX and _is_json(text),
+        "json": text is not None and not is_cut and _is_json(text),
         "hex": shown[:HEX_BYTES_MAX].hex(),
         "base64": base64.b64encode(shown).decode() if text is None and len(data) <= HEX_BYTES_MAX else None,
-        "cut": len(data) > TEXT_BYTES_MAX,
+        "cut": is_cut,
     }
 
 

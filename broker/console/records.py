@@ -10,6 +10,7 @@ from broker.console.record_page import FetchedRecords, OffsetWindow, RecordPage,
 from broker.console.request import ConsoleError, ConsoleRequest, Json, bad_request, not_found
 from broker.console.topics import TopicViews
 from broker.net.peer import PeerError
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.messages.list_offsets import (
@@ -45,7 +46,7 @@ class RecordViews:
     async def records(self, request: ConsoleRequest) -> Json:
         """Return a page of records, with the bounds of the partition."""
         topic = self._topics.find(request)
-        self._cluster.require(request, READ_TOPIC, topic.name, f'read topic "{topic.name}"')
+        self._cluster.require(request, READ_TOPIC, topic.name, f'read topic "{topic.name}"', ApiKey.FETCH)
         index = request.number("partition", 0, high=2**31 - 1)
         registration = topic.partitions.get(index)
         if registration is None:

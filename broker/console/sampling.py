@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.clock import Clock
 from broker.console.request import Json
+from broker.logs import EventLog
 from protocol.messages.describe_node import DescribeNodeResponse
 
 PERIOD_S: Final = 2.0
@@ -14,6 +15,8 @@ LINGER_MS: Final = 30_000
 """Sampling continues for this time after the last look."""
 HISTORY_MS: Final = 600_000
 HISTORY_STEP_MS: Final = 5_000
+
+_log: Final = EventLog("broker.console")
 
 
 class ClusterSample(NamedTuple):
@@ -79,6 +82,8 @@ class ClusterSampler:
 
     def close(self) -> None:
         """Stop for good."""
+        if self._first is not None:
+            self._first.cancel()
         if self._task is not None:
             self._task.cancel()
 
@@ -89,12 +94,22 @@ class ClusterSampler:
             self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
+        try:
+            await self._sample_while_used()
+        except Exception as error:  # noqa: BLE001  the next request begins anew
+            _log.error("Sampling of the cluster's nodes failed", error)
+            if self._first is not None and not self._first.done():
+                self._first.set_exception(error)
+                self._first.exception()  # read here: its waiters may have gone
+        finally:
+            self._latest, self._first = None, None
+
+    async def _sample_while_used(self) -> None:
         loop = asyncio.get_running_loop()
         while self._observers or self._clock.monotonic_ms() - self._used_at_ms < LINGER_MS:
             due = loop.time() + PERIOD_S
             self._take(await self._ask())
             await asyncio.sleep(max(0.0, due - loop.time()))
-        self._latest = None
 
     def _take(self, answers: tuple[Mapping[int, DescribeNodeResponse], Sequence[Json], Json]) -> None:
         nodes, missing, quorum = answers

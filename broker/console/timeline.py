@@ -16,6 +16,7 @@ from broker.metadata.image.slices import finish
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_internal
 from broker.metadata.timeline.change import Change
 from broker.metadata.timeline.sentences import IsSecret, describe
+from protocol.api_keys import ApiKey
 from protocol.primitives import uuid_to_text
 
 DIFFERENCES_MAX: Final = 500
@@ -78,7 +79,7 @@ class TimelineViews:
 
     def _check(self, request: ConsoleRequest) -> None:
         self._cluster.require(request, DESCRIBE_CLUSTER, CLUSTER_RESOURCE_NAME, "describe the cluster")
-        self._cluster.require(request, READ_TOPIC, CLUSTER_METADATA_TOPIC, "read the metadata log")
+        self._cluster.require(request, READ_TOPIC, CLUSTER_METADATA_TOPIC, "read the metadata log", ApiKey.FETCH)
 
 
 def _logged(logged: LoggedChange) -> Json:

@@ -5,11 +5,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from broker.console.listing import Listing
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_image import TopicImage
 from protocol.primitives import Uuid
 
-_TOPICS_PER_TURN: Final = 256
+TOPICS_PER_TURN: Final = 500
+"""Unchanged topics that a turn of the event loop passes."""
+PARTITIONS_PER_TURN: Final = 2_000
+"""Partitions of new and changed topics that a turn counts: some milliseconds."""
 
 
 class TopicFigures(NamedTuple):
@@ -59,8 +63,12 @@ class TopicIndex:
         self._indexed: MetadataImage | None = None
         self._refreshing: asyncio.Future[None] | None = None
         self.totals = TopicTotals()
-        self.names: list[str] = []
-        """All names, sorted."""
+        self._listing: Listing[TopicImage] = Listing([], _name)
+
+    @property
+    def listing(self) -> Listing[TopicImage]:
+        """All topics by name, as the last `refresh` found them; sorted by partitions, or by troubled partitions."""
+        return self._listing
 
     def figures(self, topic: TopicImage) -> TopicFigures:
         """Return the figures of a topic."""
@@ -84,25 +92,55 @@ class TopicIndex:
         if before is not None and (before.topics is image.topics and before.configs is image.configs):
             self._indexed = image
             return
-        for number, topic in enumerate(image.topics):
-            if number % _TOPICS_PER_TURN == _TOPICS_PER_TURN - 1:
+        has_new, work = False, 0
+        for topic in image.topics:
+            min_isr = self._min_isr(image, topic.name)
+            entry = self._entries.get(topic.id)
+            is_known = entry is not None and entry.topic is topic and entry.min_isr == min_isr
+            work += PARTITIONS_PER_TURN // TOPICS_PER_TURN if is_known else len(topic.partitions) + 1
+            if work > PARTITIONS_PER_TURN:
                 await asyncio.sleep(0)
-            self._add(topic, self._min_isr(image, topic.name))
-        if len(self._entries) > len(image.topics):
-            for topic_id in [id for id in self._entries if image.topics.by_id(id) is None]:
-                self.totals.move(self._entries.pop(topic_id).figures, -1)
-        self.names = image.topics.names()
+                work = 0
+            if not is_known:
+                has_new |= entry is None
+                await self._add(topic, min_isr, entry)
+        gone = [id for id in self._entries if image.topics.by_id(id) is None] if self._has_gone(image) else []
+        for topic_id in gone:
+            self.totals.move(self._entries.pop(topic_id).figures, -1)
+        await self._list(image, is_same=before is not None and not has_new and not gone)
         self._indexed = image
 
-    def _add(self, topic: TopicImage, min_isr: int) -> None:
-        entry = self._entries.get(topic.id)
-        if entry is not None and entry.topic is topic and entry.min_isr == min_isr:
-            return
-        if entry is not None:
-            self.totals.move(entry.figures, -1)
-        figures = figures_of(topic, min_isr)
+    def _has_gone(self, image: MetadataImage) -> bool:
+        return len(self._entries) > len(image.topics)
+
+    async def _add(self, topic: TopicImage, min_isr: int, before: _Entry | None) -> None:
+        if len(topic.partitions) > PARTITIONS_PER_TURN:
+            figures = await asyncio.to_thread(figures_of, topic, min_isr)
+        else:
+            figures = figures_of(topic, min_isr)
+        if before is not None:
+            self.totals.move(before.figures, -1)
         self._entries[topic.id] = _Entry(topic, min_isr, figures)
         self.totals.move(figures, 1)
+
+    async def _list(self, image: MetadataImage, *, is_same: bool) -> None:
+        """Make the list for an image; `is_same` tells that the names have not changed."""
+        names = [topic.name for topic in self._listing.rows] if is_same else image.topics.names()
+        await asyncio.sleep(0)
+        rows = [topic for name in names if (topic := image.topics.by_name(name)) is not None]
+        self._listing = Listing(
+            rows,
+            _name,
+            {
+                "partitions": lambda topic: len(topic.partitions),
+                "offline": lambda topic: self.figures(topic).offline,
+                "under_replicated": lambda topic: self.figures(topic).under_replicated,
+            },
+        )
+
+
+def _name(topic: TopicImage) -> str:
+    return topic.name
 
 
 def figures_of(topic: TopicImage, min_isr: int) -> TopicFigures:

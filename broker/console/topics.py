@@ -4,16 +4,18 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from broker.api.pipeline.permission import DESCRIBE_TOPIC
+from broker.api.pipeline.permission import CLUSTER_RESOURCE_NAME, DESCRIBE_CONFIGS_OF_CLUSTER, DESCRIBE_TOPIC
 from broker.console.answers import SharedAnswers
 from broker.console.cluster import Answers, ConsoleCluster, check
-from broker.console.request import ConsoleRequest, Json, Page, bad_request, cut, not_found, paged
+from broker.console.listing import Filter
+from broker.console.request import ConsoleRequest, Json, cut, not_found, paged
 from broker.console.topic_index import TopicIndex
 from broker.metadata.image.config_image import ResourceType
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import PartitionRegistration
 from broker.metadata.image.topic_image import TopicImage
 from broker.metadata.image.topic_names import is_internal
+from protocol.api_keys import ApiKey
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,9 +30,10 @@ from protocol.messages.describe_node import (
 )
 from protocol.primitives import uuid_to_text
 
-_DESCRIBED_MAX: Final = 2_000
+DESCRIBED_MAX: Final = 2_000
 """Partitions whose leaders are asked for one answer; lists of more have no sizes."""
 _SEGMENTS_SHOWN: Final = 200
+_CLIENTS_TOPICS: Final[Filter[TopicImage]] = Filter("clients", lambda topic: not topic.name.startswith("__"))
 _SORTS: Final = ("name", "partitions", "offline", "under_replicated")
 
 Partitions = Mapping[str, Sequence[int]]
@@ -69,23 +72,19 @@ class TopicViews:
         """Return a page of topics."""
         page = request.page(_SORTS)
         await self._index.refresh()
-        image, shows_internal = self._cluster.image, request.text("internal", "0") == "1"
-        names = [
-            name
-            for name in self._index.names
-            if page.search in name.lower() and (shows_internal or not name.startswith("__"))
-        ]
-        names = list(self._cluster.allowed(request, DESCRIBE_TOPIC, names))
-        topics = [topic for name in names if (topic := image.topics.by_name(name)) is not None]
-        shown = cut(self._sorted(topics, page), page)
-        described = await self.describe({topic.name: sorted(topic.partitions) for topic in shown})
-        items = [self._item(image, topic, described.by_topic.get(topic.name)) for topic in shown]
-        return paged(items, page, len(topics), described.missing)
+        filters: list[Filter[TopicImage]] = self._cluster.filters(request, DESCRIBE_TOPIC, lambda topic: topic.name)
+        if request.text("internal", "0") != "1":
+            filters.append(_CLIENTS_TOPICS)
+        found = await self._index.listing.select(page, filters)
+        described = await self.describe({topic.name: range(len(topic.partitions)) for topic in found.rows})
+        image = self._cluster.image
+        items = [self._item(image, topic, described.by_topic.get(topic.name)) for topic in found.rows]
+        return paged(items, page, found.total, described.missing)
 
     async def topic(self, request: ConsoleRequest) -> Json:
         """Return one topic."""
         topic, image = self.find(request), self._cluster.image
-        described = await self.describe({topic.name: sorted(topic.partitions)})
+        described = await self.describe({topic.name: range(len(topic.partitions))})
         overrides = image.configs.topic(topic.name)
         return {
             **self._item(image, topic, described.by_topic.get(topic.name)),
@@ -98,25 +97,12 @@ class TopicViews:
     async def partitions(self, request: ConsoleRequest) -> Json:
         """Return a page of a topic's partitions with offsets, sizes and remote segments."""
         topic, page = self.find(request), request.page(("partition",))
-        ordered = sorted(topic.partitions, reverse=page.is_descending)
+        ordered = range(len(topic.partitions))[:: -1 if page.is_descending else 1]
         shown = cut(ordered, page)
         described = await self.describe({topic.name: shown}, segments=_SEGMENTS_SHOWN)
         found = described.by_topic.get(topic.name, {})
         items = [_partition(index, topic.partitions[index], found.get(index)) for index in shown]
         return paged(items, page, len(ordered), described.missing)
-
-    def _sorted(self, topics: Sequence[TopicImage], page: Page) -> Sequence[TopicImage]:
-        index = self._index
-        match page.sort:
-            case "partitions":
-                return sorted(topics, key=lambda topic: len(topic.partitions), reverse=page.is_descending)
-            case "offline":
-                return sorted(topics, key=lambda topic: index.figures(topic).offline, reverse=page.is_descending)
-            case "under_replicated":
-                return sorted(
-                    topics, key=lambda topic: index.figures(topic).under_replicated, reverse=page.is_descending
-                )
-        return topics[::-1] if page.is_descending else topics
 
     def _item(self, image: MetadataImage, topic: TopicImage, found: Mapping[int, DescribedPartition] | None) -> Json:
         figures = self._index.figures(topic)
@@ -138,7 +124,7 @@ class TopicViews:
 
     async def describe(self, wanted: Partitions, segments: int = 0, share_group: str | None = None) -> "TopicAnswers":
         """Ask the leaders of partitions, also about deliveries to a share group. Describe none if they are too many."""
-        if sum(map(len, wanted.values())) > _DESCRIBED_MAX:
+        if sum(map(len, wanted.values())) > DESCRIBED_MAX:
             return TopicAnswers(Answers())
         key = tuple((name, tuple(partitions)) for name, partitions in wanted.items())
         return await self._shared.get(
@@ -168,20 +154,35 @@ class TopicViews:
         return await self._configs(request, ResourceType.TOPIC, self.find(request).name)
 
     async def broker_configs(self, request: ConsoleRequest) -> Json:
-        """Return the configuration of a broker; only the serving broker knows its properties file."""
+        """Return the configuration of a broker. Only that broker knows its properties file, so it is asked."""
         id = request.number("id", high=2**31 - 1)
-        if id != self._cluster.node.node_id:
-            raise bad_request(f"Only the console of broker {id} shows its configuration.")
-        return await self._configs(request, ResourceType.BROKER, str(id))
+        if id == self._cluster.node.node_id:
+            return await self._configs(request, ResourceType.BROKER, str(id))
+        brokers = self._cluster.image.brokers
+        if id not in brokers.brokers and id not in brokers.controllers:
+            raise not_found(f"Node {id} is not registered.")
+        what = f"describe configs of broker {id}"
+        self._cluster.require(
+            request, DESCRIBE_CONFIGS_OF_CLUSTER, CLUSTER_RESOURCE_NAME, what, ApiKey.DESCRIBE_CONFIGS
+        )
+        asked = _config_request(ResourceType.BROKER, str(id))
+        return _configs_of(await self._cluster.ask(id, asked, DescribeConfigsResponse), str(id))
 
     async def _configs(self, request: ConsoleRequest, kind: ResourceType, name: str) -> Json:
-        asked = DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)], True, True)
-        response = await self._cluster.submit(request, asked, DescribeConfigsResponse)
-        if not response.results:
-            raise not_found(f"{name} has no configuration.")
-        result = response.results[0]
-        check(result.error_code, result.error_message, name)
-        return {"items": [_config(each) for each in sorted(result.configs, key=lambda each: each.name)]}
+        response = await self._cluster.submit(request, _config_request(kind, name), DescribeConfigsResponse)
+        return _configs_of(response, name)
+
+
+def _config_request(kind: ResourceType, name: str) -> DescribeConfigsRequest:
+    return DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)], True, True)
+
+
+def _configs_of(response: DescribeConfigsResponse, name: str) -> Json:
+    if not response.results:
+        raise not_found(f"{name} has no configuration.")
+    result = response.results[0]
+    check(result.error_code, result.error_message, name)
+    return {"items": [_config(each) for each in sorted(result.configs, key=lambda each: each.name)]}
 
 
 class TopicAnswers:

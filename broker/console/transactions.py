@@ -1,12 +1,14 @@
 """Open transactions with their age."""
 
 from collections import defaultdict
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from broker.api.pipeline.permission import DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID
 from broker.console.answers import SharedAnswers
-from broker.console.cluster import Answers, ConsoleCluster
-from broker.console.request import ConsoleRequest, Json, cut, paged
+from broker.console.cluster import ConsoleCluster
+from broker.console.listing import Filter, Listing
+from broker.console.request import ConsoleRequest, Json, paged
 from broker.net.peer import PeerError
 from protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -16,6 +18,16 @@ from protocol.messages.describe_transactions import (
 from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+class _Row(NamedTuple):
+    id: str
+    coordinator: int
+
+
+class _Listed(NamedTuple):
+    listing: Listing[_Row]
+    missing: Sequence[Json]
 
 
 class TransactionViews:
@@ -29,27 +41,28 @@ class TransactionViews:
         """Return a page of transactional ids; `all=1` includes those without an open transaction."""
         page = request.page(("id",))
         is_open = request.text("all", "0") != "1"
-        answers = await self._shared.get(("transactions", is_open), lambda: self._ask(is_open))
-        found = {
+        known = await self._shared.get(("transactions", is_open), lambda: self._list(is_open))
+        filters: list[Filter[_Row]] = self._cluster.filters(request, DESCRIBE_TRANSACTIONAL_ID, lambda row: row.id)
+        found = await known.listing.select(page, filters)
+        states = await self._describe(found.rows)
+        items = [self._item(request, row, states.get(row.id)) for row in found.rows]
+        return paged(items, page, found.total, known.missing)
+
+    async def _list(self, is_open: bool) -> _Listed:
+        request = ListTransactionsRequest(list(_OPEN) if is_open else [])
+        answers = await self._cluster.ask_all(self._cluster.live_brokers, lambda _: request, ListTransactionsResponse)
+        coordinators = {
             each.transactional_id: broker
             for broker, response in answers.by_id.items()
             for each in response.transaction_states
         }
-        ids = [id for id in sorted(found, reverse=page.is_descending) if page.search in id.lower()]
-        ids = list(self._cluster.allowed(request, DESCRIBE_TRANSACTIONAL_ID, ids))
-        shown = cut(ids, page)
-        states = await self._describe({id: found[id] for id in shown})
-        items = [self._item(request, id, found[id], states.get(id)) for id in shown]
-        return paged(items, page, len(ids), answers.missing)
+        rows = [_Row(id, coordinators[id]) for id in sorted(coordinators)]
+        return _Listed(Listing(rows, lambda row: row.id), answers.missing)
 
-    async def _ask(self, is_open: bool) -> Answers[ListTransactionsResponse]:
-        request = ListTransactionsRequest(list(_OPEN) if is_open else [])
-        return await self._cluster.ask_all(self._cluster.live_brokers, lambda _: request, ListTransactionsResponse)
-
-    async def _describe(self, coordinators: dict[str, int]) -> dict[str, TransactionState]:
+    async def _describe(self, rows: Sequence[_Row]) -> dict[str, TransactionState]:
         by_broker: defaultdict[int, list[str]] = defaultdict(list)
-        for id, broker in coordinators.items():
-            by_broker[broker].append(id)
+        for row in rows:
+            by_broker[row.coordinator].append(row.id)
         states: dict[str, TransactionState] = {}
         for broker, ids in by_broker.items():
             try:
@@ -61,8 +74,8 @@ class TransactionViews:
             states.update({each.transactional_id: each for each in response.transaction_states if not each.error_code})
         return states
 
-    def _item(self, request: ConsoleRequest, id: str, coordinator: int, state: TransactionState | None) -> Json:
-        item: Json = {"id": id, "coordinator": coordinator}
+    def _item(self, request: ConsoleRequest, row: _Row, state: TransactionState | None) -> Json:
+        item: Json = {"id": row.id, "coordinator": row.coordinator}
         if state is None:
             return {
                 **item,

@@ -62,6 +62,11 @@ class HttpConnection(asyncio.Protocol):
         self._handling: asyncio.Future[HttpResponse] | None = None
         self._deadline = timers.call_later(SILENCE_MAX_S, transport.abort)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no response is due: the connection may be closed to make room for another one."""
+        return self._request is None and self._handling is None and self._events is None
+
     def data_received(self, data: bytes) -> None:
         """Parse bytes of the client."""
         if self._events is not None:  # a client that streams has nothing more to say
@@ -185,7 +190,7 @@ class HttpConnection(asyncio.Protocol):
         self._deadline.cancel()
         self._events = events
         self._transport.write(self._http.send(head) or b"")
-        events.open(self._send_event)
+        events.open(self._send_event, self._end_events)
 
     def _send_event(self, event: bytes) -> None:
         if self._transport.is_closing():
@@ -194,6 +199,11 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self._transport.write(self._http.send(h11.Data(data=event)) or b"")
+
+    def _end_events(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(self._http.send(h11.EndOfMessage()) or b"")
+            self._transport.close()
 
     def _end_cycle(self) -> None:
         self._request = None

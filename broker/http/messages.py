@@ -25,8 +25,8 @@ class HttpRequest:
 class EventSource(Protocol):
     """Server-sent events for one response."""
 
-    def open(self, send: Callable[[bytes], None]) -> None:
-        """Begin to call `send` with encoded events."""
+    def open(self, send: Callable[[bytes], None], end: Callable[[], None]) -> None:
+        """Begin to call `send` with encoded events. `end` completes the response and closes the connection."""
         ...
 
     def close(self) -> None:

@@ -5,13 +5,17 @@ small and bounded. It shares the event loop with the Kafka listeners on purpose,
 import asyncio
 import socket
 import ssl
+from typing import TYPE_CHECKING
 
 from broker.http.guard import HttpGuard
 from broker.http.messages import Routes
 from broker.net.listening import ListenAddress, host_and_port, listen
 from broker.net.pending_protocol import PendingProtocol
 
-CONNECTIONS_MAX = 100  # a few scrapers and probes; further connections are closed
+if TYPE_CHECKING:
+    from broker.http.connection import HttpConnection
+
+CONNECTIONS_MAX = 100  # a few scrapers, probes, and browsers with the console; a further one replaces an idle one
 LISTENER_NAME = "HTTP"
 
 
@@ -34,7 +38,7 @@ class HttpServer:
         self._listener = ListenAddress(LISTENER_NAME, host, port)
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._transports: set[asyncio.Transport] = set()
+        self._connections: dict[asyncio.Transport, HttpConnection] = {}
 
     @property
     def address(self) -> tuple[str, int]:
@@ -66,16 +70,26 @@ class HttpServer:
             self._server.close()
         elif self._socket is not None:
             self._socket.close()
-        for transport in self._transports:
+        for transport in list(self._connections):
             transport.close()
 
     def _connect(self, transport: asyncio.Transport) -> asyncio.BaseProtocol:
         from broker.http.connection import HttpConnection
 
-        connection = HttpConnection(
-            transport, self._routes, asyncio.get_running_loop(), self._transports.discard, self._guard
-        )
-        self._transports.add(transport)
-        if len(self._transports) > CONNECTIONS_MAX:
-            transport.abort()
+        connection = HttpConnection(transport, self._routes, asyncio.get_running_loop(), self._forget, self._guard)
+        if len(self._connections) >= CONNECTIONS_MAX:
+            self._make_room(transport)
+        self._connections[transport] = connection
         return connection
+
+    def _forget(self, transport: asyncio.Transport) -> None:
+        self._connections.pop(transport, None)
+
+    def _make_room(self, newest: asyncio.Transport) -> None:
+        """Close the oldest idle connection, or the newest one without any.
+
+        Browsers keep idle connections open. They must not keep out a health check.
+        """
+        idle = next((each for each, known in self._connections.items() if known.is_idle), newest)
+        self._connections.pop(idle, None)
+        idle.abort()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.config.broker_config import BrokerConfig
 from broker.http.messages import HttpRequest, HttpResponse, Routes
@@ -23,10 +24,13 @@ OpenDispatch = Callable[[ConnectionInfo], Dispatch | None]
 class NodeConsole:
     """The routes of the console; `serve` connects them with the parts of the node."""
 
-    def __init__(self, config: BrokerConfig, runtime: NodeRuntime, authorizer: Authorizer | None) -> None:
+    def __init__(
+        self, config: BrokerConfig, runtime: NodeRuntime, authorizer: Authorizer | None, audit: AuditTrail | None
+    ) -> None:
         self._config = config
         self._runtime = runtime
         self._authorizer = authorizer
+        self._audit = audit
         self._directories: NodeDirectories | None = None
         self._metadata: MetadataPart | None = None
         self._open_dispatch: OpenDispatch | None = None
@@ -90,6 +94,7 @@ class NodeConsole:
             controllers=controllers,
             open_dispatch=self._open_dispatch,
             authorizer=self._authorizer,
+            audit=self._audit,
             clock=runtime.clock,
         )
         built = build_console(

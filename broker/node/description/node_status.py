@@ -1,5 +1,6 @@
 """The state of this node for DescribeNode: load, disks, and the partitions that it leads. Computed only when asked."""
 
+import asyncio
 import resource
 import time
 from collections.abc import Iterator, Sequence
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from broker.node.data import DataPart
     from broker.node.remote import RemoteStoragePart
 
-PARTITIONS_MAX: Final = 1_000
+PARTITIONS_MAX: Final = 2_000
 SEGMENTS_MAX: Final = 500
+PER_TURN: Final = 200
+"""Partitions, or logs, that a turn of the event loop looks at."""
 _PAGE_BYTES: Final = resource.getpagesize()
 
 
@@ -68,9 +71,10 @@ class NodeStatus:
             if request.include_log_dirs:
                 response.log_dirs = [await self._log_dir(self._data, each) for each in self._data.log_dirs.directories]
             segments_max = min(max(request.max_segments, 0), SEGMENTS_MAX)
-            response.partitions = [
-                await self._partition(each, segments_max) for each in self._wanted(self._data, request)
-            ]
+            for number, each in enumerate(self._wanted(self._data, request)):
+                response.partitions.append(await self._partition(each, segments_max))
+                if number % PER_TURN == PER_TURN - 1:
+                    await asyncio.sleep(0)
             if request.share_group is not None:
                 self._add_deliveries(self._data, request.share_group, response.partitions)
         return response
@@ -110,7 +114,10 @@ class NodeStatus:
             space = await self._runtime.io.submit(partial(self._runtime.files.disk_space, directory.path))
         except OSError as error:
             return DescribedLogDir(directory.path, error.strerror or str(error))
-        size = sum(log.size_bytes for log in data.log_dirs.logs_in(directory))
+        logs, size = data.log_dirs.logs_in(directory), 0
+        for begin in range(0, len(logs), PER_TURN):
+            size += sum(log.size_bytes for log in logs[begin : begin + PER_TURN])
+            await asyncio.sleep(0)
         return DescribedLogDir(directory.path, None, space.total_bytes, space.usable_bytes, size)
 
     def _wanted(self, data: "DataPart", request: DescribeNodeRequest) -> Iterator[Partition]:
