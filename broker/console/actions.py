@@ -14,6 +14,7 @@ from broker.console.cluster import ConsoleCluster, check
 from broker.console.groups import GroupViews
 from broker.console.request import ConsoleError, ConsoleRequest, Json, View, bad_request, not_found
 from broker.metadata.image.config_image import ResourceType
+from broker.metadata.timeline.change import count_of
 from broker.net.peer import PeerError
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -138,7 +139,7 @@ class Actions:
         response = await self._cluster.submit(request, asked, CreatePartitionsResponse)
         for each in response.results:
             check(each.error_code, each.error_message, f'Topic "{name}"')
-        return {"message": f'Topic "{name}" has {count} partitions.'}
+        return {"message": f'Topic "{name}" has {count_of(count, "partition")}.'}
 
     async def alter_configs(self, request: ConsoleRequest) -> Json:
         """Set and delete configs of a topic, a broker or a group."""
@@ -157,7 +158,7 @@ class Actions:
         response = await self._cluster.submit(request, asked, IncrementalAlterConfigsResponse)
         for each in response.responses:
             check(each.error_code, each.error_message, f'{body.text("resource").capitalize()} "{name}"')
-        return {"message": f'{len(changes)} configs of {body.text("resource")} "{name}" are changed.'}
+        return {"message": f'{count_of(len(changes), "config")} of {body.text("resource")} "{name}" changed.'}
 
     async def elect_leaders(self, request: ConsoleRequest) -> Json:
         """Elect leaders of partitions; without partitions, of all that need it."""
@@ -182,7 +183,7 @@ class Actions:
                     partition.error_code, partition.error_message, f"Partition {topic.topic}-{partition.partition_id}"
                 )
                 elected += 1
-        return {"message": f"{elected} leaders are elected."}
+        return {"message": f"{count_of(elected, 'leader')} elected."}
 
     async def reset_offsets(self, request: ConsoleRequest) -> Json:
         """Commit offsets for a group without members, as `kafka-consumer-groups --reset-offsets` does."""
@@ -219,7 +220,7 @@ class Actions:
                     raise ConsoleError(HTTPStatus.CONFLICT, sentence)
                 check(each.error_code, None, f"Partition {topic}-{each.partition_index}")
         return {
-            "message": f'{len(offsets)} offsets of group "{group}" are committed.',
+            "message": f'{count_of(len(offsets), "offset")} of group "{group}" committed.',
             "offsets": [{"partition": index, "offset": offset} for index, offset in sorted(offsets.items())],
         }
 

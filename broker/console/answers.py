@@ -31,6 +31,11 @@ class SharedAnswers:
         answer: T = await asyncio.shield(entry[1])
         return answer
 
+    def close(self) -> None:
+        """Cancel the answers that are being made."""
+        for _, task in self._entries.values():
+            task.cancel()
+
 
 async def _run(make: Callable[[], Awaitable[T]]) -> T:
     return await make()

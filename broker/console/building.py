@@ -58,7 +58,8 @@ def build_console(
     topics = TopicViews(cluster, index, shared)
     groups = GroupViews(cluster, topics, shared)
     security = SecurityViews(cluster)
-    timeline = TimelineViews(cluster, MetadataHistory(log, runtime, is_secret), is_secret)
+    history = MetadataHistory(log, runtime, is_secret)
+    timeline = TimelineViews(cluster, history, is_secret)
     views: dict[str, View] = {
         "session": overview.session,
         "overview": overview.view,
@@ -92,5 +93,7 @@ def build_console(
     def close() -> None:
         service.close()
         sampler.close()
+        shared.close()
+        history.close()
 
     return BuiltConsole(service, close)

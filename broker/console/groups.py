@@ -16,7 +16,7 @@ from broker.console.group_members import (
     describe_streams,
 )
 from broker.console.lag_history import GroupLags, LagHistory
-from broker.console.listing import Filter, Listing
+from broker.console.listing import Filter, RowListing
 from broker.console.request import ConsoleError, ConsoleRequest, Json, Page, cut, not_found, paged
 from broker.console.topics import DESCRIBED_MAX, TopicViews
 from broker.coordination.partitioner import partition_for
@@ -52,7 +52,7 @@ class ListedGroup(NamedTuple):
 
 class _Groups(NamedTuple):
     by_id: Mapping[str, ListedGroup]
-    listing: Listing[ListedGroup]
+    listing: RowListing[ListedGroup]
     missing: Sequence[Json]
 
 
@@ -134,7 +134,7 @@ class GroupViews:
                 kind = each.group_type.lower() or "classic"
                 groups[each.group_id] = ListedGroup(each.group_id, kind, each.protocol_type, each.group_state, broker)
         rows = [groups[id] for id in sorted(groups)]
-        listing = Listing(
+        listing = RowListing(
             rows, lambda each: each.id, {"type": lambda each: each.type, "state": lambda each: each.state}
         )
         return _Groups(groups, listing, answers.missing)

@@ -7,10 +7,10 @@ thread decodes and replays them: one replay at a time, with results kept in smal
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cachetools import LRUCache
 
@@ -28,6 +28,8 @@ from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from protocol.records.reader import iter_records
 from storage.local_log import LogSlice
+
+T = TypeVar("T")
 
 CHUNK_BYTES: Final = 256 * 1024
 PAGE_BYTES: Final = 256 * 1024
@@ -88,7 +90,10 @@ class LogAccess:
 
 
 class MetadataHistory:
-    """Images and changes of the past."""
+    """Images and changes of the past.
+
+    A replay runs on when the request that began it ends: a thread may be at work on its state.
+    """
 
     def __init__(self, access: LogAccess, runtime: Runtime, is_secret: IsSecret) -> None:
         self._access = access
@@ -97,6 +102,12 @@ class MetadataHistory:
         self._images: LRUCache[int, MetadataImage] = LRUCache(IMAGES_MAX)
         self._spans: LRUCache[int, _Replay] = LRUCache(SPANS_MAX)
         self._turn = asyncio.Lock()
+        self._replays: set[asyncio.Task[Any]] = set()
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        for task in self._replays:
+            task.cancel()
 
     async def bounds(self) -> Bounds:
         """Return the offsets and snapshots that exist now."""
@@ -109,33 +120,37 @@ class MetadataHistory:
     async def image_at(self, offset: int) -> MetadataImage:
         """Return the image after all batches that end at or below `offset`. Raise ConsoleError outside the log."""
         image = self._images.get(offset)
-        if image is None:
-            async with self._turn:
-                bounds = await self.bounds()
-                if not bounds.first <= offset <= bounds.last:
-                    raise not_found(f"The metadata log has offsets from {bounds.first} to {bounds.last}.")
-                replay = await self._begin(_base_of(bounds, offset + 1))
-                await self._advance(replay, offset + 1, with_changes=False)
-                image = self._images[offset] = replay.loader.image
-        return image
+        return image if image is not None else await self._in_turn(partial(self._image_at, offset))
+
+    async def _image_at(self, offset: int) -> MetadataImage:
+        if offset not in self._images:
+            bounds = await self.bounds()
+            if not bounds.first <= offset <= bounds.last:
+                raise not_found(f"The metadata log has offsets from {bounds.first} to {bounds.last}.")
+            replay = await self._begin(_base_of(bounds, offset + 1))
+            await self._advance(replay, offset + 1, with_changes=False)
+            self._images[offset] = replay.loader.image
+        return self._images[offset]
 
     async def changes(self, before: int, limit: int) -> tuple[list[LoggedChange], int | None]:
         """Return changes below offset `before`, the newest first, and the offset to continue from; None at the end.
 
         A call reads one span at most, so that it may return fewer changes than exist.
         """
-        async with self._turn:
-            bounds = await self.bounds()
-            end = min(before, bounds.last + 1)
-            base = _base_of(bounds, end - 1) if end > 0 else None
-            if base is None and self._access.log.log_start_offset > 0:
-                return [], None
-            begin = 0 if base is None else base.end_offset
-            replay = self._spans.get(begin)
-            if replay is None:
-                replay = self._spans[begin] = await self._begin(base)
-            following = [each.end_offset for each in bounds.snapshots if each.end_offset > begin]
-            await self._advance(replay, min([*following, bounds.last + 1]), with_changes=True)
+        return await self._in_turn(partial(self._changes, before, limit))
+
+    async def _changes(self, before: int, limit: int) -> tuple[list[LoggedChange], int | None]:
+        bounds = await self.bounds()
+        end = min(before, bounds.last + 1)
+        base = _base_of(bounds, end - 1) if end > 0 else None
+        if base is None and self._access.log.log_start_offset > 0:
+            return [], None
+        begin = 0 if base is None else base.end_offset
+        replay = self._spans.get(begin)
+        if replay is None:
+            replay = self._spans[begin] = await self._begin(base)
+        following = [each.end_offset for each in bounds.snapshots if each.end_offset > begin]
+        await self._advance(replay, min([*following, bounds.last + 1]), with_changes=True)
         found: list[LoggedChange] = []
         for each in reversed(replay.changes):
             if each.offset < end:
@@ -143,6 +158,19 @@ class MetadataHistory:
                     return found, found[-1].offset
                 found.append(each)
         return found, begin if begin > bounds.first else None
+
+    async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `work`, which runs after all that came before it."""
+
+        async def run() -> T:
+            async with self._turn:
+                return await work()
+
+        task = asyncio.ensure_future(run())
+        self._replays.add(task)
+        task.add_done_callback(self._replays.discard)
+        result: T = await asyncio.shield(task)
+        return result
 
     async def _begin(self, base: SnapshotId | None) -> _Replay:
         loader = MetadataLoader(supported=None)

@@ -36,7 +36,7 @@ class Selection(NamedTuple, Generic[T]):
     total: int
 
 
-class Listing(Generic[T]):
+class RowListing(Generic[T]):
     """Immutable rows in their default order. `text` is the searched text of a row, `keys` are the other orders."""
 
     def __init__(
@@ -112,9 +112,9 @@ class KeptListing(Generic[T]):
 
     def __init__(self) -> None:
         self._source: object = None
-        self._listing: Listing[T] | None = None
+        self._listing: RowListing[T] | None = None
 
-    def of(self, source: object, make: Callable[[], Listing[T]]) -> Listing[T]:
+    def of(self, source: object, make: Callable[[], RowListing[T]]) -> RowListing[T]:
         """Return the list of `source`."""
         if self._listing is None or self._source is not source:
             self._source, self._listing = source, make()

@@ -83,6 +83,7 @@ class Overview:
             "release": node.release,
             "principal": request.principal,
             "authorizer": node.authorizer is not None,
+            "overview": self._cluster.allows(request, DESCRIBE_CLUSTER, CLUSTER_RESOURCE_NAME),
             "now_ms": node.clock.now_ms(),
         }
 

@@ -11,7 +11,7 @@ from broker.api.pipeline.permission import (
     AclResourceType,
 )
 from broker.console.cluster import ConsoleCluster
-from broker.console.listing import KeptListing, Listing
+from broker.console.listing import KeptListing, RowListing
 from broker.console.request import ConsoleRequest, Json, paged
 from broker.metadata.image.quota_image import QuotaEntity
 from broker.metadata.image.security_image import AccessControlEntry, ScramMechanism
@@ -61,7 +61,7 @@ class SecurityViews:
         page = request.page(("name",))
         credentials = self._cluster.image.scram.credentials
         found = await self._users.of(
-            credentials, lambda: Listing(sorted({name for _, name in credentials}), str)
+            credentials, lambda: RowListing(sorted({name for _, name in credentials}), str)
         ).select(page)
         items: list[Json] = [
             {
@@ -88,9 +88,9 @@ class _Quota(NamedTuple):
         return " ".join(f"{kind} {name or 'default'}" for kind, name in self.parts)
 
 
-def _acl_listing(entries: Mapping[Uuid, AccessControlEntry]) -> Listing[AccessControlEntry]:
+def _acl_listing(entries: Mapping[Uuid, AccessControlEntry]) -> RowListing[AccessControlEntry]:
     rows = sorted(entries.values(), key=lambda each: (each.principal, each.resource_name, each.operation))
-    return Listing(
+    return RowListing(
         rows,
         lambda each: f"{each.principal}\n{each.resource_name}",
         {"resource_name": lambda each: each.resource_name},
@@ -109,8 +109,8 @@ def _acl(entry: AccessControlEntry) -> Json:
     }
 
 
-def _quota_listing(entities: Mapping[QuotaEntity, Mapping[str, float]]) -> Listing[_Quota]:
+def _quota_listing(entities: Mapping[QuotaEntity, Mapping[str, float]]) -> RowListing[_Quota]:
     quotas = [
         _Quota(sorted(entity, key=lambda part: part[0], reverse=True), values) for entity, values in entities.items()
     ]
-    return Listing(sorted(quotas, key=lambda quota: quota.text), lambda quota: quota.text)
+    return RowListing(sorted(quotas, key=lambda quota: quota.text), lambda quota: quota.text)

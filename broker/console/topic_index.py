@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from broker.console.listing import Listing
+from broker.console.listing import RowListing
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_image import TopicImage
 from protocol.primitives import Uuid
@@ -63,10 +63,10 @@ class TopicIndex:
         self._indexed: MetadataImage | None = None
         self._refreshing: asyncio.Future[None] | None = None
         self.totals = TopicTotals()
-        self._listing: Listing[TopicImage] = Listing([], _name)
+        self._listing: RowListing[TopicImage] = RowListing([], _name)
 
     @property
-    def listing(self) -> Listing[TopicImage]:
+    def listing(self) -> RowListing[TopicImage]:
         """All topics by name, as the last `refresh` found them; sorted by partitions, or by troubled partitions."""
         return self._listing
 
@@ -128,7 +128,7 @@ class TopicIndex:
         names = [topic.name for topic in self._listing.rows] if is_same else image.topics.names()
         await asyncio.sleep(0)
         rows = [topic for name in names if (topic := image.topics.by_name(name)) is not None]
-        self._listing = Listing(
+        self._listing = RowListing(
             rows,
             _name,
             {
@@ -144,17 +144,19 @@ def _name(topic: TopicImage) -> str:
 
 
 def figures_of(topic: TopicImage, min_isr: int) -> TopicFigures:
-    """Return the figures of a topic whose `min.insync.replicas` is `min_isr`."""
-    partitions = topic.partitions.values()
-    return TopicFigures(
-        max((len(each.replicas) for each in partitions), default=0),
-        sum(not each.has_leader for each in partitions),
-        sum(len(each.isr) < len(each.replicas) for each in partitions),
-        sum(len(each.isr) < min(min_isr, len(each.replicas)) for each in partitions),
-        _counts(each.leader for each in partitions if each.has_leader),
-        _counts(broker for each in partitions for broker in each.replicas),
-    )
-
-
-def _counts(brokers: Iterable[int]) -> Mapping[int, int]:
-    return Counter(brokers)
+    """Return the figures of a topic whose `min.insync.replicas` is `min_isr`, in one pass over its partitions."""
+    factor = offline = under_replicated = under_min_isr = 0
+    leaders: dict[int, int] = {}
+    replicas: dict[int, int] = {}
+    for each in topic.partitions.values():
+        wanted, in_sync = len(each.replicas), len(each.isr)
+        factor = max(factor, wanted)
+        under_replicated += in_sync < wanted
+        under_min_isr += in_sync < min(min_isr, wanted)
+        if each.has_leader:
+            leaders[each.leader] = leaders.get(each.leader, 0) + 1
+        else:
+            offline += 1
+        for broker in each.replicas:
+            replicas[broker] = replicas.get(broker, 0) + 1
+    return TopicFigures(factor, offline, under_replicated, under_min_isr, leaders, replicas)

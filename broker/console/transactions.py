@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from broker.api.pipeline.permission import DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID
 from broker.console.answers import SharedAnswers
 from broker.console.cluster import ConsoleCluster
-from broker.console.listing import Filter, Listing
+from broker.console.listing import Filter, RowListing
 from broker.console.request import ConsoleRequest, Json, paged
 from broker.net.peer import PeerError
 from protocol.messages.describe_transactions import (
@@ -26,7 +26,7 @@ class _Row(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    listing: Listing[_Row]
+    listing: RowListing[_Row]
     missing: Sequence[Json]
 
 
@@ -57,7 +57,7 @@ class TransactionViews:
             for each in response.transaction_states
         }
         rows = [_Row(id, coordinators[id]) for id in sorted(coordinators)]
-        return _Listed(Listing(rows, lambda row: row.id), answers.missing)
+        return _Listed(RowListing(rows, lambda row: row.id), answers.missing)
 
     async def _describe(self, rows: Sequence[_Row]) -> dict[str, TransactionState]:
         by_broker: defaultdict[int, list[str]] = defaultdict(list)

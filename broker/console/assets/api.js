@@ -41,12 +41,16 @@ export const live = {
   tell() {
     for (const listener of this.listeners) listener(this);
   },
-  start() {
+  /** `onOpen` is called with each new connection: the node may have started again with other settings. */
+  start(onOpen) {
     const source = new EventSource(API + "events");
-    source.addEventListener("open", () => this.set(true));
+    source.addEventListener("open", () => {
+      this.set(true);
+      onOpen();
+    });
     source.addEventListener("error", () => {
       this.set(false);
-      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.start(), 3000);
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.start(onOpen), 3000);
     });
     source.addEventListener("bye", () => this.set(false));
     source.addEventListener("overview", (event) => {

@@ -27,7 +27,7 @@ const ROUTES = {
   broker: (page, id) => topics.broker(page, id),
 };
 
-let session = { actions: false, authorizer: false };
+let session = { actions: false, authorizer: false, overview: true };
 let current = null;
 let kept = null;
 
@@ -40,6 +40,7 @@ class Page {
     this.controller = new AbortController();
     this.signal = this.controller.signal;
     this.endings = [];
+    this.requests = new Map();
     this.isOver = false;
     this.hasFocus = false;
   }
@@ -65,6 +66,15 @@ class Page {
       notice.textContent = error instanceof TypeError ? "The node does not answer." : error.message;
       notice.hidden = false;
     }
+  }
+
+  /** Ask the node. A later request of the same path ends an earlier one, whose answer would be out of date. */
+  async get(path, parameters) {
+    const earlier = this.requests.get(path);
+    if (earlier) earlier.abort();
+    const own = new AbortController();
+    this.requests.set(path, own);
+    return get(path, parameters, AbortSignal.any([own.signal, this.signal]));
   }
 
   clear() {
@@ -221,6 +231,15 @@ function keys(event) {
   }
 }
 
+async function meet() {
+  try {
+    session = await get("session");
+    replace(document.getElementById("foot"), `Node ${session.node_id} of cluster ${session.cluster_id} · Ottla ${session.release} · ${session.principal} · ${session.actions ? "actions allowed" : "read-only"}`);
+  } catch (error) {
+    replace(document.getElementById("foot"), error.message);
+  }
+}
+
 async function begin() {
   colours();
   document.querySelector(".skip").addEventListener("click", (event) => {
@@ -228,13 +247,13 @@ async function begin() {
     main.focus();
   });
   document.addEventListener("keydown", keys);
-  live.listen(showLive);
-  live.start();
-  try {
-    session = await get("session");
-    replace(document.getElementById("foot"), `Node ${session.node_id} of cluster ${session.cluster_id} · Ottla ${session.release} · ${session.principal} · ${session.actions ? "actions allowed" : "read-only"}`);
-  } catch (error) {
-    replace(document.getElementById("foot"), error.message);
+  await meet();
+  if (session.overview) {
+    live.listen(showLive);
+    live.start(() => { if (live.opened) meet(); live.opened = true; });
+  } else {
+    pillOfLive.textContent = "not live";
+    pillOfLive.title = "Events need the right to describe the cluster; the other views refresh every few seconds.";
   }
   window.addEventListener("hashchange", route);
   await route();

@@ -1,5 +1,7 @@
 // Elements without inner HTML: everything that comes from the cluster becomes text.
 
+import * as f from "./format.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {
@@ -70,7 +72,7 @@ export function plot(label, samples, value, format) {
   const last = values.length ? format(values[values.length - 1]) : "no data yet";
   const most = Math.max(...values, 0);
   const text = values.length ? `${label}: ${last} now, at most ${format(most)}` : `${label}: no data yet`;
-  const figure = h("div", null, h("div", { class: "key" }, h("span", null, label), h("b", null, last), h("span", null, `at most ${format(most)}`)));
+  const figure = h("div", null, h("div", { class: "key" }, h("span", null, label), h("b", null, last), h("span", null, `at most ${format(most)}`), values.length > 1 ? h("span", null, `since ${f.moment(samples[0].time_ms)}`) : null));
   if (values.length < 2) return figure;
   const begin = samples[0].time_ms;
   const span = Math.max(1, samples[samples.length - 1].time_ms - begin);
@@ -88,4 +90,18 @@ export function plot(label, samples, value, format) {
     ),
   );
   return figure;
+}
+
+/** A small plot for a cell of a table; null values are unknown. */
+export function spark(label, values, format) {
+  const known = values.filter((value) => value !== null);
+  if (known.length < 2) return f.DASH;
+  const most = Math.max(...known);
+  const step = 100 / (values.length - 1);
+  const points = values.map((value, index) => (value === null ? null : `${(index * step).toFixed(1)},${(18 - (most ? (value / most) * 16 : 0)).toFixed(1)}`));
+  return svg(
+    "svg",
+    { class: "plot spark", viewBox: "0 0 100 20", preserveAspectRatio: "none", role: "img", "aria-label": `${label}: ${format(known[0])} at first, ${format(known[known.length - 1])} now, at most ${format(most)}` },
+    svg("polyline", { class: "curve", points: points.filter(Boolean).join(" ") }),
+  );
 }

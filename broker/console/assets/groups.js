@@ -1,8 +1,7 @@
 // Groups of every kind, and open transactions.
 
-import { get } from "./api.js";
 import { ask } from "./actions.js";
-import { card, h, pager, pill, plot, replace, table } from "./dom.js";
+import { card, h, pager, pill, plot, replace, spark, table } from "./dom.js";
 import * as f from "./format.js";
 
 const KINDS = ["", "classic", "consumer", "share", "streams"];
@@ -14,7 +13,7 @@ export async function list(page) {
   const target = h("div");
   async function load() {
     page.remember({ search: state.search, type: state.type, sort: state.sort === "id" ? "" : state.sort });
-    const found = await get("groups", state, page.signal);
+    const found = await page.get("groups", state);
     page.missing(found.missing);
     page.keepFocus(() => replace(
       target,
@@ -28,7 +27,7 @@ export async function list(page) {
           { title: "Coordinator", num: true, cell: (g) => h("a", { href: `#/broker/${g.coordinator}` }, g.coordinator) },
         ],
         found.items,
-        { sort: state.sort, onSort: (sort) => { state.sort = sort; page.run(load); }, empty: "No groups match." },
+        { sort: state.sort, onSort: (sort) => { state.sort = sort; state.page = 0; page.run(load); }, empty: "No groups match." },
       ),
       pager(found, (to) => { state.page = to; page.run(load); }),
     ));
@@ -57,7 +56,7 @@ export async function group(page, id) {
   const state = { id, page: 0, size: 50, sort: "partition" };
   let latest = null;
   async function load() {
-    const found = await get("group", state, page.signal);
+    const found = await page.get("group", state);
     latest = found;
     const isShare = found.type === "share";
     page.missing(found.missing);
@@ -87,13 +86,14 @@ export async function group(page, id) {
       replace(
         parts.partitions,
         table(
-          `${f.count(found.partitions.total, "partition")}, lag ${f.count(found.lag, "record")}`,
+          `${f.count(found.partitions.total, "partition")}, lag ${found.lag === null ? "of the shown ones only" : f.count(found.lag, "record")}`,
           [
             { title: "Topic", long: true, cell: (p) => h("a", { href: `#/topic/${encodeURIComponent(p.topic)}` }, p.topic) },
-            { title: "Partition", num: true, cell: (p) => p.partition },
+            { title: "Partition", sort: "partition", num: true, cell: (p) => p.partition },
             { title: isShare ? "Start offset" : "Committed", num: true, cell: (p) => f.number(p.committed_offset) },
             { title: "High watermark", num: true, cell: (p) => f.number(p.end_offset) },
-            { title: "Lag", num: true, cell: (p) => f.number(p.lag) },
+            { title: "Lag", sort: "lag", num: true, cell: (p) => f.number(p.lag) },
+            { title: "Lag over time", cell: (p) => spark(`lag of ${p.topic}-${p.partition}`, p.lags, f.number) },
             ...(isShare
               ? [
                   { title: "In flight", num: true, cell: (p) => f.number(p.in_flight) },
@@ -103,7 +103,7 @@ export async function group(page, id) {
               : [{ title: "Member", long: true, cell: (p) => (p.member_id ? h("span", { class: "mono sub" }, p.member_id) : f.DASH) }]),
           ],
           found.partitions.items,
-          { empty: "The group has no committed offsets and no assignment." },
+          { sort: state.sort, onSort: (sort) => { state.sort = sort; state.page = 0; page.run(load); }, empty: "The group has no committed offsets and no assignment." },
         ),
         pager(found.partitions, (to) => { state.page = to; page.run(load); }),
       );
@@ -142,7 +142,7 @@ export async function transactions(page) {
   const target = h("div");
   async function load() {
     page.remember({ search: state.search, all: state.all });
-    const found = await get("transactions", state, page.signal);
+    const found = await page.get("transactions", state);
     page.missing(found.missing);
     page.keepFocus(() => replace(
       target,

@@ -1,13 +1,13 @@
 // The overview: brokers, quorum, traffic, remote storage, changes.
 
-import { get, live } from "./api.js";
+import { live } from "./api.js";
 import { card, h, pill, plot, replace, svg, table } from "./dom.js";
 import * as f from "./format.js";
 
 export const stateKind = (state) => (state === "running" ? "good" : state === "fenced" ? "bad" : "warn");
 
-function figure(label, value, kind) {
-  return h("li", { class: kind || null }, h("b", null, value), h("span", null, label));
+function figure(label, value, kind, href) {
+  return h("li", { class: kind || null }, h("b", null, value), h("span", null, href ? h("a", { href }, label) : label));
 }
 
 export function meter(used, total, label) {
@@ -115,11 +115,11 @@ function totals(view) {
     "ul",
     { class: "figures", "aria-label": "Totals" },
     figure("brokers running", `${view.brokers.filter((b) => b.state === "running").length} of ${view.brokers.length}`, view.brokers.some((b) => b.state === "fenced") ? "bad" : ""),
-    figure("topics", f.number(t.topics)),
+    figure("topics", f.number(t.topics), "", "#/topics"),
     figure("partitions", f.number(t.partitions)),
-    figure("offline", f.number(t.offline), t.offline ? "bad" : ""),
-    figure("under-replicated", f.number(t.under_replicated), t.under_replicated ? "warn" : ""),
-    figure("under min ISR", f.number(t.under_min_isr), t.under_min_isr ? "bad" : ""),
+    figure("offline", f.number(t.offline), t.offline ? "bad" : "", "#/topics?sort=-offline&internal=1"),
+    figure("under-replicated", f.number(t.under_replicated), t.under_replicated ? "warn" : "", "#/topics?sort=-under_replicated&internal=1"),
+    figure("under min ISR", f.number(t.under_min_isr), t.under_min_isr ? "bad" : "", "#/topics?sort=-under_replicated&internal=1"),
     figure("records in", f.rate(t.messages_in_per_s)),
     figure("requests", f.rate(t.requests_per_s)),
   );
@@ -127,9 +127,9 @@ function totals(view) {
 
 export async function show(page) {
   let history = [];
-  const first = live.latest || (await get("overview"));
-  if (first.samples) history = first.samples;
-  else history = (await get("overview")).samples;
+  const begun = await page.get("overview");
+  const first = live.latest || begun;
+  history = begun.samples;
   const parts = { totals: h("div"), plots: h("div", { class: "grid" }), brokers: h("div"), quorum: h("div"), remote: h("div"), changes: h("div") };
   let offset = -1;
   const samples = () => {
@@ -140,7 +140,7 @@ export async function show(page) {
     if (view.metadata_offset === offset) return;
     offset = view.metadata_offset;
     try {
-      const found = await get("timeline/changes", { limit: 15 }, page.signal);
+      const found = await page.get("timeline/changes", { limit: 15 });
       replace(parts.changes, changeList(found.items.slice(0, 15)));
     } catch (error) {
       if (error.name !== "AbortError") replace(parts.changes, h("p", { class: "empty" }, error.message));
@@ -170,5 +170,6 @@ export async function show(page) {
     card("Remote storage", parts.remote),
   );
   draw(first);
+  page.every(5000, async () => live.connected || draw(await page.get("overview")));
   page.onEnd(live.listen((now) => now.latest && now.connected && draw(now.latest)));
 }

@@ -1,6 +1,5 @@
 // ACLs, client quotas, and users with SCRAM credentials.
 
-import { get } from "./api.js";
 import { h, pager, pill, replace, table } from "./dom.js";
 import * as f from "./format.js";
 
@@ -44,7 +43,7 @@ export async function show(page, name = "acls") {
   const target = h("div");
   async function load() {
     page.remember({ search: state.search });
-    const found = await get(name, state, page.signal);
+    const found = await page.get(name, state);
     page.keepFocus(() => replace(
       target,
       table(`${f.number(found.total)} ${view.title}`, view.columns, found.items, { sort: state.sort, onSort: (sort) => { state.sort = sort; page.run(load); }, empty: view.empty }),

@@ -1,9 +1,10 @@
 // The time line of the metadata log: the cluster at an offset, the difference to now, and the changes up to it.
 
-import { get } from "./api.js";
 import { card, h, pager, pill, replace, table } from "./dom.js";
 import * as f from "./format.js";
 import { changeList, stateKind } from "./overview.js";
+
+const CHANGES_MAX = 1000;
 
 function summary(then) {
   const s = then.summary;
@@ -35,7 +36,7 @@ function differences(then) {
 }
 
 export async function show(page, place) {
-  const bounds = await get("timeline", {}, page.signal);
+  const bounds = await page.get("timeline", {});
   const parts = { when: h("p", { class: "sub", role: "status" }), summary: h("div"), difference: h("div"), changes: h("div"), topics: h("div") };
   const clamp = (value) => Math.min(bounds.last_offset, Math.max(bounds.first_offset, Number.isFinite(value) ? Math.round(value) : bounds.last_offset));
   let offset = clamp(place === undefined ? bounds.last_offset : Number(place));
@@ -43,8 +44,15 @@ export async function show(page, place) {
   const slider = h("input", { type: "range", min: String(bounds.first_offset), max: String(bounds.last_offset), step: "1", "aria-label": "Offset of the metadata log" });
   const field = h("input", { type: "number", min: String(bounds.first_offset), max: String(bounds.last_offset), step: "1" });
 
+  function showChanges(items, before) {
+    const more = h("button", { type: "button", onclick: () => page.run(async () => {
+      const found = await page.get("timeline/changes", { before, limit: 100 });
+      showChanges([...items, ...found.items].slice(-CHANGES_MAX), found.next_before);
+    }) }, "Earlier changes");
+    replace(parts.changes, changeList(items), before === null ? null : h("div", { class: "pager" }, more));
+  }
   async function listTopics() {
-    const found = await get("timeline/topics", { offset, ...topics }, page.signal);
+    const found = await page.get("timeline/topics", { offset, ...topics });
     replace(
       parts.topics,
       table(
@@ -64,11 +72,11 @@ export async function show(page, place) {
   async function load() {
     slider.value = field.value = String(offset);
     page.keep(`#/timeline/${offset}`);
-    const [then, changes] = await Promise.all([get("timeline/at", { offset }, page.signal), get("timeline/changes", { before: offset + 1, limit: 40 }, page.signal)]);
+    const [then, changes] = await Promise.all([page.get("timeline/at", { offset }), page.get("timeline/changes", { before: offset + 1, limit: 40 })]);
     replace(parts.when, `Offset ${f.number(offset)} of ${f.number(bounds.last_offset)}`, then.time_ms ? [", ", h("time", { datetime: f.iso(then.time_ms), title: f.iso(then.time_ms) }, f.moment(then.time_ms))] : "");
     replace(parts.summary, summary(then));
     replace(parts.difference, differences(then));
-    replace(parts.changes, changeList(changes.items));
+    showChanges(changes.items, changes.next_before);
     await listTopics();
   }
   const go = (to) => { offset = clamp(to); topics.page = 0; page.run(load); };

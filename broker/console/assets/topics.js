@@ -1,6 +1,5 @@
 // Topics, partitions, configurations, and the reader of records.
 
-import { get } from "./api.js";
 import { ask } from "./actions.js";
 import { h, pager, pill, replace, svg, table } from "./dom.js";
 import * as f from "./format.js";
@@ -12,7 +11,7 @@ export async function list(page) {
   const target = h("div");
   async function load() {
     page.remember({ search: state.search, sort: state.sort === "name" ? "" : state.sort, internal: state.internal });
-    const found = await get("topics", state, page.signal);
+    const found = await page.get("topics", state);
     page.missing(found.missing);
     page.keepFocus(() => replace(
       target,
@@ -64,7 +63,7 @@ function createTopic(done) {
 const TABS = [["", "Partitions"], ["/records", "Records"], ["/configs", "Configuration"]];
 
 export async function topic(page, name, tab = "partitions") {
-  const found = await get("topic", { name }, page.signal);
+  const found = await page.get("topic", { name });
   const body = h("div");
   const current = tab === "partitions" ? "" : "/" + tab;
   page.show(
@@ -121,7 +120,7 @@ async function partitions(page, name, found, body) {
   const target = h("div");
   const shown = new Set();
   async function load() {
-    const answer = await get("topic/partitions", state, page.signal);
+    const answer = await page.get("topic/partitions", state);
     page.missing(answer.missing);
     page.keepFocus(() => replace(
       target,
@@ -185,7 +184,7 @@ function segments(p, shown) {
 }
 
 async function configs(page, name, body) {
-  await configTable(page, body, () => get("topic/configs", { name }, page.signal), "topic", name);
+  await configTable(page, body, () => page.get("topic/configs", { name }), "topic", name);
 }
 
 export async function configTable(page, body, fetchItems, resource, name) {
@@ -256,7 +255,7 @@ function record(r, mode) {
     r.is_control ? null : [
       h("div", null, h("span", { class: "sub" }, "key "), r.key === null ? pill("null") : h("span", { class: "mono" }, text(r.key, mode === "json" ? "text" : mode))),
       r.value === null ? h("div", null, h("span", { class: "sub" }, "value "), pill("null")) : h("pre", { tabindex: "0", "aria-label": `value at offset ${r.offset}` }, text(r.value, mode)),
-      r.headers.length ? h("details", null, h("summary", null, `${r.headers.length} headers`), r.headers.map((header) => h("div", { class: "mono" }, `${header.key}: ${text(header.value, mode)}`))) : null,
+      r.headers.length ? h("details", null, h("summary", null, f.count(r.headers_count, "header")), r.headers.map((header) => h("div", { class: "mono" }, `${header.key}: ${text(header.value, mode)}`)), r.headers_count > r.headers.length ? h("div", { class: "sub" }, `and ${f.number(r.headers_count - r.headers.length)} more`) : null) : null,
     ],
   );
 }
@@ -283,6 +282,7 @@ async function records(page, name, found, body) {
     replace(
       target,
       h("p", { class: "sub" }, `Partition ${partition.value} has offsets ${f.number(last.start_offset)} to ${f.number(last.end_offset - 1)}.`),
+      last.truncated ? h("p", { class: "sub" }, "The page ends early: its records are large. “Later” goes on.") : null,
       last.problem ? h("p", { class: "notice bad" }, last.problem) : null,
       last.items.length ? last.items.map((r) => record(r, mode.value)) : h("p", { class: "empty" }, "No records here."),
       h(
@@ -301,7 +301,7 @@ async function records(page, name, found, body) {
       if (position === "time") position = `time:${new Date(at.value).getTime() || 0}`;
     }
     page.remember({ partition: partition.value, from: from.value === "END" ? "" : from.value, at: atLabel.hidden ? "" : at.value });
-    last = await get("topic/records", { name, partition: partition.value, from: position, limit: limit.value, direction }, page.signal);
+    last = await page.get("topic/records", { name, partition: partition.value, from: position, limit: limit.value, direction });
     draw();
   }
   from.addEventListener("change", kinds);
@@ -328,6 +328,6 @@ async function records(page, name, found, body) {
 export async function broker(page, id) {
   const body = h("div");
   page.show(h("p", { class: "crumb" }, h("a", { href: "#/" }, "Overview")), h("h1", { tabindex: "-1" }, `Broker ${id}`), body);
-  await configTable(page, body, () => get("broker/configs", { id }, page.signal), "broker", id);
+  await configTable(page, body, () => page.get("broker/configs", { id }), "broker", id);
 }
 

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from broker.metadata.image.partition import PartitionRegistration
 from broker.metadata.image.topic_image import TopicDelta, TopicsDelta
 from broker.metadata.timeline.change import Change, count_of, listed
+from protocol.primitives import uuid_to_text
 
 TOPICS_MAX: Final = 20
 """Topics with sentences of their own; changes of leaders and in-sync replicas in more topics are summed up."""
@@ -22,6 +23,16 @@ class _Effects(NamedTuple):
     shrunk: Sequence[int]
     expanded: Sequence[int]
     reassigned: Sequence[int]
+    other: Sequence[int]
+
+
+_EFFECTS: Final = {
+    "leader": "have another leader",
+    "shrunk": "have fewer in-sync replicas",
+    "expanded": "have more in-sync replicas",
+    "reassigned": "have other replicas",
+    "other": "have other details",
+}
 
 
 def describe_topics(delta: TopicsDelta) -> Iterator[Change]:
@@ -71,32 +82,37 @@ def _of_topic(name: str, pairs: Sequence[_Pair]) -> Iterator[Change]:
             yield from _of_partition(f"{name}-{index}", then, now)
         return
     effects = _effects(pairs)
-    for count, text in (
-        (len(effects.leader), "have another leader"),
-        (len(effects.shrunk), "have fewer in-sync replicas"),
-        (len(effects.expanded), "have more in-sync replicas"),
-        (len(effects.reassigned), "have other replicas"),
-    ):
+    for field, text in _EFFECTS.items():
+        count = len(getattr(effects, field))
         if count:
             yield Change(f"topic {name}: {count_of(count, 'partition')} {text}", "partition", name)
 
 
 def _of_partition(name: str, then: PartitionRegistration, now: PartitionRegistration) -> Iterator[Change]:
-    if then.leader != now.leader:
-        before, after = _leader(then), _leader(now)
-        yield Change(f"partition {name}: leader {before} → {after}", "partition", name, before, after)
-    elif then.leader_epoch != now.leader_epoch:
-        sentence = f"partition {name}: leader epoch {then.leader_epoch} → {now.leader_epoch}"
-        yield Change(sentence, "partition", name, str(then.leader_epoch), str(now.leader_epoch))
-    if set(then.isr) != set(now.isr):
-        before, after = listed(then.isr), listed(now.isr)
-        yield Change(f"partition {name}: in-sync replicas {before} → {after}", "partition", name, before, after)
-    if then.replicas != now.replicas:
-        before, after = listed(then.replicas), listed(now.replicas)
-        yield Change(f"partition {name}: replicas {before} → {after}", "partition", name, before, after)
-    elif then.elr != now.elr and then.leader == now.leader and set(then.isr) == set(now.isr):
-        before, after = listed(then.elr), listed(now.elr)
-        yield Change(f"partition {name}: eligible leader replicas {before} → {after}", "partition", name, before, after)
+    """Yield the main changes of a partition, or the minor ones if there are no others."""
+    main = [
+        ("leader", _leader(then), _leader(now)),
+        ("in-sync replicas", listed(sorted(then.isr)), listed(sorted(now.isr))),
+        ("replicas", listed(then.replicas), listed(now.replicas)),
+    ]
+    minor = [
+        ("leader epoch", str(then.leader_epoch), str(now.leader_epoch)),
+        ("adding replicas", listed(then.adding_replicas), listed(now.adding_replicas)),
+        ("removing replicas", listed(then.removing_replicas), listed(now.removing_replicas)),
+        ("eligible leader replicas", listed(then.elr), listed(now.elr)),
+        ("leader recovery", then.leader_recovery_state.name.lower(), now.leader_recovery_state.name.lower()),
+        ("log directories", _directories(then), _directories(now)),
+        ("partition epoch", str(then.partition_epoch), str(now.partition_epoch)),
+    ]
+    told = [fact for fact in main if fact[1] != fact[2]] or [fact for fact in minor if fact[1] != fact[2]]
+    if len(told) > 1 and told[-1][0] == "partition epoch":  # every change raises it
+        told.pop()
+    for fact, before, after in told:
+        yield Change(f"partition {name}: {fact} {before} → {after}", "partition", name, before, after)
+
+
+def _directories(registration: PartitionRegistration) -> str:
+    return ", ".join(uuid_to_text(each) for each in registration.directories) or "none"
 
 
 def _leader(registration: PartitionRegistration) -> str:
@@ -105,12 +121,7 @@ def _leader(registration: PartitionRegistration) -> str:
 
 def _summed(changed: Sequence[tuple[TopicDelta, list[_Pair]]]) -> Iterator[Change]:
     effects = [_effects(pairs) for _, pairs in changed]
-    for field, text in (
-        ("leader", "have another leader"),
-        ("shrunk", "have fewer in-sync replicas"),
-        ("expanded", "have more in-sync replicas"),
-        ("reassigned", "have other replicas"),
-    ):
+    for field, text in _EFFECTS.items():
         counts = [len(getattr(each, field)) for each in effects]
         if any(counts):
             topics = count_of(sum(map(bool, counts)), "topic")
@@ -123,4 +134,9 @@ def _effects(pairs: Sequence[_Pair]) -> _Effects:
         [index for index, then, now in pairs if set(then.isr) - set(now.isr)],
         [index for index, then, now in pairs if set(now.isr) - set(then.isr)],
         [index for index, then, now in pairs if then.replicas != now.replicas],
+        [index for index, then, now in pairs if _is_minor(then, now)],
     )
+
+
+def _is_minor(then: PartitionRegistration, now: PartitionRegistration) -> bool:
+    return (then.leader, set(then.isr), then.replicas) == (now.leader, set(now.isr), now.replicas)

@@ -45,3 +45,9 @@ def test_file_without_credentials_is_an_error() -> None:
 
 def test_credentials_are_not_shown() -> None:
     assert "cret" not in repr(GUARD)
+
+
+def test_user_is_the_name_of_the_credentials() -> None:
+    assert GUARD.user_of(basic("prometheus:s3:cret")) == "prometheus"
+    assert GUARD.user_of(b"Bearer token-1") is None
+    assert GUARD.user_of(None) is None

@@ -1,6 +1,7 @@
 """The HTTP server on real sockets, on both event loops."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ import uvloop
 
 from broker.http.messages import HttpRequest, HttpResponse, Routes
 from broker.http.routes import node_routes
-from broker.http.server import HttpServer
+from broker.http.server import CONNECTIONS_MAX, HttpServer
 from broker.net.listening import ListenError
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -174,5 +175,76 @@ def test_port_in_use_is_a_listen_error(run: Run) -> None:
         async with serving({}) as server:
             with pytest.raises(ListenError, match="listener HTTP cannot listen"):
                 HttpServer({}, *server.address).open()
+
+    run(scenario())
+
+
+def test_idle_connections_make_room_for_a_health_check(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(node_routes(not_ready_because=lambda: None, render_metrics=page)) as server:
+            idle = [await asyncio.open_connection(*server.address) for _ in range(CONNECTIONS_MAX)]
+            for _, writer in idle:  # browsers keep connections open after a response
+                writer.write(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            for reader, _ in idle:
+                await reader.readuntil(b'"live"}\n')
+            assert (await fetch(server, get("/health/ready")))[0] == 200
+            oldest = idle[0][0]
+            with contextlib.suppress(ConnectionResetError):
+                assert await oldest.read() == b""
+            idle[1][1].write(get("/health/live").encode())
+            assert b" 200 " in await idle[1][0].read()
+            for _, writer in idle:
+                writer.close()
+
+    run(scenario())
+
+
+def test_busy_connections_are_not_replaced(run: Run) -> None:
+    async def scenario() -> None:
+        gate, all_begun, begun = asyncio.Event(), asyncio.Event(), list[int]()
+
+        async def slow() -> bytes:
+            begun.append(1)
+            if len(begun) == CONNECTIONS_MAX:
+                all_begun.set()
+            await gate.wait()
+            return b"done 1\n"
+
+        async with serving(node_routes(not_ready_because=lambda: None, render_metrics=slow)) as server:
+            busy = [await asyncio.open_connection(*server.address) for _ in range(CONNECTIONS_MAX)]
+            for _, writer in busy:
+                writer.write(get("/metrics").encode())
+            await all_begun.wait()
+            reader, writer = await asyncio.open_connection(*server.address)
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            gate.set()
+            for reader, writer in busy:
+                assert (await reader.read()).endswith(b"done 1\n")
+                writer.close()
+
+    run(scenario())
+
+
+def test_closing_server_ends_streams_of_events(run: Run) -> None:
+    async def scenario() -> None:
+        closed = asyncio.Event()
+
+        class Stream:
+            def open(self, send: Callable[[bytes], None], end: Callable[[], None]) -> None:
+                send(b"data: 1\n\n")
+
+            def close(self) -> None:
+                closed.set()
+
+        routes: Routes = {"/events": lambda request: HttpResponse(200, b"", "text/event-stream", (), Stream())}
+        async with serving(routes) as server:
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"data: 1\n\n")
+            server.close()
+            await closed.wait()
+            writer.close()
 
     run(scenario())
