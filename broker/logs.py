@@ -18,6 +18,7 @@ LogFormat: TypeAlias = Literal["text", "json"]
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
 
 _FIELDS = "fields"  # attribute of a LogRecord with the facts of an event
+_NO_FIELDS: Mapping[str, object] = {}
 _STACK_DEPTH = 6  # innermost frames in the text format; JSON has all of them
 
 
@@ -52,7 +53,11 @@ class EventLog:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31 12:00:00,000 INFO broker.net a sentence key=value key="two words"`."""
+    """`2026-01-31 12:00:00,000 INFO broker.net a sentence key=value key="two words"`; `constant` fields come last."""
+
+    def __init__(self, constant: Mapping[str, object] = _NO_FIELDS) -> None:
+        super().__init__()
+        self._constant = constant
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, without a line break at its end."""
@@ -63,11 +68,17 @@ class TextFormatter(logging.Formatter):
             error = record.exc_info[1]
             fields["error"] = "".join(traceback.format_exception_only(error)).strip()
             fields["at"] = _places(error)
+        fields |= self._constant
         return " ".join([head, *(f"{key}={_text_value(value)}" for key, value in fields.items())])
 
 
 class JsonFormatter(logging.Formatter):
-    """One object: `ts` (ISO 8601, UTC), `level`, `logger`, `event`, `thread`, the event's fields, and `traceback`."""
+    """One object: `ts` (ISO 8601, UTC), `level`, `logger`, `event`, `thread`, the event's fields, the `constant` ones,
+    and `traceback`."""
+
+    def __init__(self, constant: Mapping[str, object] = _NO_FIELDS) -> None:
+        super().__init__()
+        self._constant = constant
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, without a line break at its end. A field never replaces a standard one."""
@@ -80,7 +91,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info and record.exc_info[1] is not None:
             entry["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
-        return json.dumps({**fields_of(record), **entry}, default=str)
+        return json.dumps({**fields_of(record), **self._constant, **entry}, default=str)
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
@@ -89,10 +100,19 @@ def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
     return fields if isinstance(fields, dict) else {}
 
 
-def configure_logging(log_format: LogFormat = "text", level: str = "INFO", stream: IO[str] | None = None) -> None:
-    """Send every logger of the process to `stream` (standard output), in place of the previous configuration."""
+def configure_logging(
+    log_format: LogFormat = "text",
+    level: str = "INFO",
+    stream: IO[str] | None = None,
+    *,
+    constant: Mapping[str, object] = _NO_FIELDS,
+) -> None:
+    """Send every logger of the process to `stream` (standard output), in place of the previous configuration.
+
+    Every line has the `constant` fields: what tells the processes apart whose lines go to one place.
+    """
     handler = logging.StreamHandler(sys.stdout if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(constant) if log_format == "json" else TextFormatter(constant))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -15,20 +15,20 @@ from click.core import ParameterSource
 
 from broker.cli.admin.cluster_queries import cluster_id, list_endpoints, unregister
 from broker.cli.node.local_cluster import LocalCluster
-from broker.cli.node.private_file import properties_text, write_private
 from broker.cli.node.scram_credential import scram_record
 from broker.cli.node.secret_rotation import await_reload
 from broker.cli.node.secret_rotation import rotate_secrets as rotate_secrets_of
+from broker.cli.node.secret_settings import node_command, write_secrets
 from broker.cli.node.secure_cluster import SecureDirectory
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import forbid
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
-from broker.config.exposure import exposure_warnings, is_secret, override_warnings
-from broker.config.load import load_config, parse_override
+from broker.config.exposure import exposure_warnings, override_warnings
+from broker.config.load import load_config
 from broker.metadata.image.records import VersionedRecord
 from broker.supervisor.cluster_supervisor import ClusterSupervisor
-from broker.supervisor.layout import HOST, PORT_STEP, LocalNode, node_layout, start_command
+from broker.supervisor.layout import HOST, PORT_STEP, LocalNode, node_layout
 from broker.supervisor.node_supervisor import NodeDidNotStart
 from broker.supervisor.orphaned_node import wait_until_free
 from broker.supervisor.secure_settings import SECURE_DIRECTORY, TRUST_FILE, secure_node_settings
@@ -36,8 +36,6 @@ from broker.supervisor.status_report import StatusReport
 from storage.files import FileLock, FileSystem, OsFileSystem
 
 LOCK_FILE = ".lock"
-SECRETS_FILE = "ottla-secrets.properties"
-"""File in a node's directory with the settings that hold passwords."""
 LAST_PORT = 65535
 
 
@@ -168,31 +166,6 @@ def _rotate(security: SecureDirectory, *, with_authority: bool) -> None:
             f"{security.path / TRUST_FILE} has a new authority beside the former one: give it to clients. The next "
             "rotation makes certificates of the new authority; the one after it ends the trust in the former one."
         )
-
-
-def split_secrets(settings: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split KEY=VALUE texts into those that anybody may see and those with passwords."""
-    secret = [each for each in settings if is_secret(each.partition("=")[0].strip())]
-    return [each for each in settings if each not in secret], secret
-
-
-def node_command(directory: Path, settings: Sequence[str]) -> tuple[str, ...]:
-    """Return the command of a node; passwords are in a file, since every user of the machine sees command lines."""
-    public, secret = split_secrets(settings)
-    return start_command(public, directory / SECRETS_FILE if secret else None)
-
-
-def write_secrets(directory: Path, settings: Sequence[str]) -> None:
-    """Write the passwords among the settings for the node; remove the file of a former start. Raises CommandFailed."""
-    path = directory / SECRETS_FILE
-    secret = split_secrets(settings)[1]
-    try:
-        path.unlink(missing_ok=True)
-        if secret:
-            directory.mkdir(parents=True, exist_ok=True)
-            write_private(path, properties_text(dict(parse_override(each) for each in secret)))
-    except OSError as error:
-        raise CommandFailed(f"cannot use {path}: {error.strerror}.") from error
 
 
 def _check_ports(nodes: int, port: int, http_port: int) -> None:

@@ -40,6 +40,13 @@ _LOG = EventLog("ottla.start")
     show_default=True,
     help="Lowest level that is logged.",
 )
+@click.option(
+    "--brokers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run N brokers on this machine, a process each, with ids, ports, directories and rack from one configuration.",
+)
+@click.option("--log-node-id", is_flag=True, hidden=True)
 @click.option("--overrides-file", hidden=True)
 @click.option("--until-stdin-ends", is_flag=True, hidden=True)
 def start(
@@ -47,12 +54,22 @@ def start(
     overrides: tuple[str, ...],
     log_format: LogFormat,
     log_level: str,
+    brokers: int | None,
+    log_node_id: bool,
     overrides_file: str | None,
     until_stdin_ends: bool,
 ) -> int:
     """Run a node until SIGINT or SIGTERM. Without a configuration: a broker and controller on 127.0.0.1:9092, with its
-    data in ./data."""
+    data in ./data.
+
+    With --brokers, SIGHUP restarts the brokers one after another.
+    """
     configure_logging(log_format, log_level)
+    if brokers is not None:
+        from broker.cli.node.machine import MachineOptions, run_machine
+
+        run_machine(MachineOptions(config_file, overrides, brokers, log_format, log_level))
+        return 0
     if until_stdin_ends:
         stop_when_stdin_ends()
     try:
@@ -61,6 +78,8 @@ def start(
         config, warnings = load_config(config_file, given, os.environ)
     except ConfigError as error:
         raise CommandFailed(error.sentence) from error
+    if log_node_id:
+        configure_logging(log_format, log_level, constant={"node_id": config.node_id})
     for warning in [*warnings, *override_warnings(overrides), *exposure_warnings(config)]:
         _LOG.warning(warning)
     run_node = _import_node()

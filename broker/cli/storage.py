@@ -12,6 +12,7 @@ from broker.cli.node.initial_controllers import (
     own_controller,
     parse_initial_controllers,
 )
+from broker.cli.node.machine import load_machine
 from broker.cli.node.scram_credential import scram_record
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import json_option, key_value
@@ -61,6 +62,9 @@ def random_uuid(as_json: bool) -> None:
     help="Start a dynamic quorum with these controllers as its voters.",
 )
 @click.option("--add-scram", "-S", multiple=True, metavar="CREDENTIAL", help="An initial SCRAM credential.")
+@click.option(
+    "--brokers", type=click.IntRange(min=1), metavar="N", help="Format for N brokers (`ottla start --brokers N`)."
+)
 def format_(
     config_file: str,
     cluster_id: str,
@@ -71,14 +75,15 @@ def format_(
     no_initial_controllers: bool,
     initial_controllers: str | None,
     add_scram: tuple[str, ...],
+    brokers: int | None,
 ) -> None:
-    """Format the log directories of a node."""
+    """Format the log directories of a node, or of all brokers of a machine."""
     chosen = _quorum_option(standalone, no_initial_controllers, initial_controllers)
     if not is_cluster_id(cluster_id):
         raise CommandFailed(
             f"Cluster ID string {cluster_id} does not appear to be a valid UUID; use `ottla storage random-uuid`."
         )
-    config = _load(config_file)
+    config, *others = _load_all(config_file, brokers)
     _check_quorum(config, chosen)
     levels = _levels(features)
     voters = _voters(config, initial_controllers, standalone=standalone)
@@ -87,9 +92,12 @@ def format_(
     records += [scram_record(argument) for argument in add_scram]
     _check_supports(version, dynamic=bool(voters), scram=bool(add_scram))
     formatted = format_node(config, cluster_id, records, voters=voters, ignore_formatted=ignore_formatted)
-    if not formatted.new:
+    new = list(formatted.new)
+    for other in others:  # brokers only, which find the quorum by their configuration
+        new += format_node(other, cluster_id, records, ignore_formatted=ignore_formatted).new
+    if not new:
         click.echo("All of the log directories are already formatted.")
-    for path in formatted.new:
+    for path in new:
         kind = _kind(config, voters) if path == config.metadata_log_dir else "data"
         click.echo(f"Formatting {kind} directory {path} with metadata.version {version.release}.")
 
@@ -274,6 +282,11 @@ def _print_info(found: dict[str, MetaProperties | None], problems: list[str]) ->
         for problem in problems:
             click.echo(f"  {problem}")
         click.echo()
+
+
+def _load_all(path: str, brokers: int | None) -> Sequence[BrokerConfig]:
+    """Load the configuration of the node, or those of all brokers of its machine. Raises CommandFailed."""
+    return [_load(path)] if brokers is None else load_machine(path, (), {}, brokers).brokers
 
 
 def _load(path: str) -> BrokerConfig:

@@ -274,6 +274,7 @@ class BrokerConfig:
     delegation_token_expiry_check_interval_ms = integer()
 
     # Ottla's own
+    ottla_brokers_port_step = integer()
     ottla_cluster_metadata_readable = boolean()
     ottla_controller_broker_watch_enable = boolean()
     ottla_client_metrics_max_series = integer()

@@ -1,4 +1,4 @@
-"""The supervisor of one node: starts its process, reads its output, restarts it after an exit, and stops it."""
+"""The supervisor of one node: starts its process, reads its output, restarts it, and stops it."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from broker.bounded_log import BoundedLog
 from broker.supervisor.layout import LocalNode
-from broker.supervisor.output import NodeOutput
+from broker.supervisor.output import NodeLog, NodeOutput
 from broker.supervisor.pid_file import remove_pid, write_pid
 from broker.supervisor.process import NodeProcess, Spawn
 from broker.supervisor.restart_backoff import RestartBackoff
@@ -47,17 +47,31 @@ class ProcessRun:
 
 
 class NodeSupervisor:
-    """Keeps a node running: `run` until `stop`, or until the node fails to start. `restart=False` runs it once."""
+    """Keeps a node running: `run` until `stop`, or until the node fails to start. `restart=False` runs it once.
 
-    def __init__(self, node: LocalNode, spawn: Spawn, report: StatusReport, prepare: Prepare, *, restart: bool) -> None:
+    The output goes to `log`, by default the node's log file.
+    """
+
+    def __init__(
+        self,
+        node: LocalNode,
+        spawn: Spawn,
+        report: StatusReport,
+        prepare: Prepare,
+        *,
+        restart: bool,
+        log: NodeLog | None = None,
+    ) -> None:
         self._node = node
         self._spawn = spawn
         self._report = report
         self._prepare = prepare
         self._restart = restart
-        self._log = BoundedLog(node.log_file)
+        self._log = BoundedLog(node.log_file) if log is None else log
         self._process: NodeProcess | None = None
         self._stopping = asyncio.Event()
+        self._is_terminated = False
+        self._restarted: asyncio.Future[None] | None = None
         self._killer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -66,8 +80,20 @@ class NodeSupervisor:
             await self._supervise()
         finally:
             self._log.close()
-            if self._killer is not None:
-                self._killer.cancel()
+            self._spare()
+            self._on_restarted()
+
+    @property
+    def node(self) -> LocalNode:
+        return self._node
+
+    async def restart(self) -> None:
+        """Stop the process in order, and return when its successor serves, or after `stop`."""
+        if self._restarted is None:
+            self._restarted = asyncio.get_running_loop().create_future()
+            if self._process is not None:
+                self._stop_process(self._process)
+        await asyncio.shield(self._restarted)
 
     def stop(self) -> None:
         """Request the node to stop. Further calls do nothing."""
@@ -84,6 +110,9 @@ class NodeSupervisor:
             run = await self._run_once()
             if self._stopping.is_set():
                 return
+            if self._is_terminated:  # by `restart`
+                has_served = has_served or run.served
+                continue
             if run.failed_to_start and not has_served:
                 raise NodeDidNotStart(f"node {self._node.id} did not start: {run.last_message}")
             has_served = has_served or run.served
@@ -96,6 +125,7 @@ class NodeSupervisor:
     async def _run_once(self) -> ProcessRun:
         """Start the process and read its output until it exits."""
         started_s = _now_s()
+        self._is_terminated = False
         try:
             self._prepare(self._node)
             process = await self._spawn(self._node.command)
@@ -111,6 +141,7 @@ class NodeSupervisor:
             return ProcessRun(await process.wait(), output.is_serving, output.last_message, _now_s() - started_s)
         finally:
             self._process = None
+            self._spare()
             remove_pid(self._node.pid_file)
 
     async def _read_output(self, process: NodeProcess, started_s: float) -> NodeOutput:
@@ -120,6 +151,8 @@ class NodeSupervisor:
             output.feed(data)
             if output.is_serving and not was_serving:
                 self._report.ready(self._node, process.pid, _now_s() - started_s, output.http_url)
+                if not self._is_terminated:
+                    self._on_restarted()
             if output.is_active_controller and not was_leading:
                 self._report.leads(self._node)
         return output
@@ -130,7 +163,20 @@ class NodeSupervisor:
         except OSError as error:  # e.g. a full disk, which the node itself reports
             self._report.trouble(self._node, f"cannot write {self._node.pid_file}: {error.strerror}.")
 
+    def _on_restarted(self) -> None:
+        if self._restarted is not None:
+            self._restarted.set_result(None)
+            self._restarted = None
+
+    def _spare(self) -> None:
+        """Call off the kill of a process that did not stop in time."""
+        if self._killer is not None:
+            self._killer.cancel()
+            self._killer = None
+
     def _stop_process(self, process: NodeProcess) -> None:
+        self._spare()
+        self._is_terminated = True
         process.terminate()
         self._killer = asyncio.get_running_loop().call_later(STOP_TIMEOUT_S, process.kill)
 

@@ -1,8 +1,7 @@
-"""The output of a node: copied to its log file, and parsed for its HTTP address, readiness and last message."""
+"""The output of a node: copied to its log, and parsed for its HTTP address, readiness and last message."""
 
 import re
-
-from broker.bounded_log import BoundedLog
+from typing import Protocol
 
 MAX_LINE_BYTES = 64 * 1024
 """Longest part of a line that is kept; the last bytes of a longer line count."""
@@ -14,10 +13,22 @@ _FAILURE_PREFIX = "Error: "
 """Prefix of a command's error message."""
 
 
+class NodeLog(Protocol):
+    """Destination of a node's output, over all of its processes."""
+
+    def write(self, data: bytes) -> None:
+        """Take a piece of output, which may end anywhere."""
+        ...
+
+    def close(self) -> None:
+        """End the log. A later write continues it."""
+        ...
+
+
 class NodeOutput:
     """The output of one process of a node."""
 
-    def __init__(self, node_id: int, log: BoundedLog) -> None:
+    def __init__(self, node_id: int, log: NodeLog) -> None:
         self._marker = b"[KafkaServer id=%d] started" % node_id
         self._log = log
         self._line = b""

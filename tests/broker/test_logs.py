@@ -106,3 +106,13 @@ def test_lines_of_the_standard_module_have_the_same_shape() -> None:
     stream = configured("json")
     logging.getLogger("storage").info("loaded %d logs", 3)
     assert json.loads(stream.getvalue())["event"] == "loaded 3 logs"
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_constant_fields_are_on_every_line(log_format: LogFormat) -> None:
+    stream = io.StringIO()
+    configure_logging(log_format, "INFO", stream, constant={"node_id": 7})
+    EventLog("broker").info("an event", count=1)
+    logging.getLogger("library").info("a line")
+    marks = {"text": "node_id=7", "json": '"node_id": 7'}
+    assert [marks[log_format] in line for line in stream.getvalue().splitlines()] == [True, True]

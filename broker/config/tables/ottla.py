@@ -37,6 +37,8 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         "Number of files of the audit log that are kept beside the present one.", rule=at_least(1)),
     ConfigKey("ottla.audit.queued.max.lines", INT, "10000",
         "Lines of the audit log that may wait for the disk; further ones are dropped and counted.", rule=at_least(1)),
+    ConfigKey("ottla.brokers.port.step", INT, "10",
+        "Distance between the ports of two brokers of one machine (`ottla start --brokers`).", rule=at_least(1)),
     ConfigKey("ottla.cluster.metadata.readable", BOOLEAN, "true",
         "Whether ordinary consumers may read the metadata log as the topic __cluster_metadata."),
     ConfigKey("ottla.controller.broker.watch.enable", BOOLEAN, "true",

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from broker.cli.cluster import SECRETS_FILE, node_command, write_secrets
+from broker.cli.node.secret_settings import SECRETS_FILE, node_command, write_secrets
 
 
 def test_command_names_a_private_file_in_place_of_passwords(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.supervisor.cluster_supervisor import STOP_SIGNALS, ClusterSupervisor
+from broker.supervisor.layout import LocalNode
 from broker.supervisor.node_supervisor import NodeDidNotStart
 from broker.supervisor.status_report import StatusReport
 from tests.broker.supervisor.fakes import FakeProcess, a_node, nothing_to_prepare
@@ -71,3 +72,33 @@ def test_failed_start_of_a_node_stops_the_others(tmp_path: Path) -> None:
         run_fast(main())
     assert [cluster.processes[node_id].signals for node_id in (1, 3)] == [["TERM"]] * 2
     assert not any("bootstrap" in line for line in cluster.lines)
+
+
+def test_hangup_restarts_the_nodes_in_turn_where_it_is_asked_for(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    settled: list[int] = []
+    first: dict[int, FakeProcess] = {}
+    supervisor: ClusterSupervisor
+
+    async def settle(node: LocalNode) -> None:
+        running = [id for id, process in cluster.processes.items() if process is not first[id]]
+        assert running == sorted([*settled, node.id])  # no further node has been stopped yet
+        settled.append(node.id)
+        if len(settled) == len(cluster.nodes):
+            supervisor.stop()
+
+    async def main() -> None:
+        nonlocal supervisor
+        report = StatusReport(cluster.nodes, cluster.say)
+        supervisor = ClusterSupervisor(
+            cluster.nodes, report, nothing_to_prepare, restart=True, spawn_process=cluster.spawn, settle=settle
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(supervisor.run())
+            await cluster.all_ready.wait()
+            first.update(cluster.processes)
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    run_fast(main())
+    assert settled == [1, 2, 3]
+    assert [process.signals for process in first.values()] == [["TERM"]] * 3

@@ -283,3 +283,48 @@ def test_unwritable_pid_file_is_reported_without_stopping_the_node(tmp_path: Pat
     lines = supervise(tmp_path / "missing", FakeSpawner(SERVING), stop_soon)
     assert "cannot write" in lines[0]
     assert "ready in" in lines[1]
+
+
+def test_restart_on_request_waits_for_the_successor(tmp_path: Path) -> None:
+    spawner = FakeSpawner(SERVING)
+    pids: list[int] = []
+
+    async def play(node_supervisor: NodeSupervisor, spawner: FakeSpawner) -> None:
+        await settle()
+        await node_supervisor.restart()
+        pids.extend(process.pid for process in spawner.processes)
+        node_supervisor.stop()
+
+    lines = supervise(tmp_path, spawner, play)
+    assert pids == [100, 101]
+    assert spawner.processes[0].signals == ["TERM"]
+    assert not [line for line in lines if "has exited" in line]
+    assert lines[-1].endswith("pid 101  ready again in 0.00 s")
+
+
+def test_deaf_process_is_killed_by_a_restart(tmp_path: Path) -> None:
+    spawner = FakeSpawner({**SERVING, "deaf": True}, SERVING)
+
+    async def play(node_supervisor: NodeSupervisor, spawner: FakeSpawner) -> None:
+        await settle()
+        began_s = asyncio.get_running_loop().time()
+        await node_supervisor.restart()
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(STOP_TIMEOUT_S)
+        node_supervisor.stop()
+
+    supervise(tmp_path, spawner, play)
+    assert [process.signals for process in spawner.processes] == [["TERM", "KILL"], ["TERM"]]
+
+
+def test_stop_ends_a_restart_under_way(tmp_path: Path) -> None:
+    spawner = FakeSpawner({**SERVING, "deaf": True})
+
+    async def play(node_supervisor: NodeSupervisor, spawner: FakeSpawner) -> None:
+        await settle()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(node_supervisor.restart())
+            await settle()
+            node_supervisor.stop()
+
+    supervise(tmp_path, spawner, play)
+    assert len(spawner.started) == 1

@@ -1,0 +1,121 @@
+"""`ottla start --brokers` as real processes: three brokers that serve a client through a rolling restart."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.kafka.apache_kafka import free_ports, stop
+from tests.support.processes.ottla_cluster import free_port_block
+from tests.support.processes.ottla_node import clean_environment
+
+pytestmark = pytest.mark.integration
+
+BROKERS = 3
+TIMEOUT_S = 120
+POLL_S = 0.05
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(POLL_S)
+
+
+class Machine:
+    """The processes of one machine in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port_block(BROKERS)
+        (self._http_port,) = free_ports(1)
+        self._log = directory / "machine.log"
+        overrides = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.port + 1}",
+            "ottla.http.listener": f"127.0.0.1:{self._http_port}",
+            "log.dirs": str(directory / "data"),
+            "min.insync.replicas": "2",
+        }
+        command = [sys.executable, "-m", "broker", "start", "--brokers", str(BROKERS)]
+        command += [part for name, value in overrides.items() for part in ("--override", f"{name}={value}")]
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env=clean_environment(), cwd=directory
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def readiness(self) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the health answer; status 0 before the machine listens."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/health/ready", timeout=10) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+        except OSError:
+            return 0, {}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    running = Machine(tmp_path)
+    try:
+        until(lambda: running.readiness()[0] == 200)
+        yield running
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{running.log[-4000:]}") from None
+    finally:
+        stop(running.process)
+
+
+def test_rolling_restart_loses_no_record_and_racks_are_the_machine(machine: Machine) -> None:
+    bootstrap = f"127.0.0.1:{machine.port}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("t", 3, 3)])["t"].result(TIMEOUT_S)
+    failed: list[Any] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    before = {broker.id for broker in admin.list_topics(timeout=TIMEOUT_S).brokers.values()}
+
+    machine.process.send_signal(signal.SIGHUP)
+    sent = 0
+
+    def has_restarted_all() -> bool:
+        nonlocal sent
+        producer.produce("t", str(sent).encode(), on_delivery=lambda error, _: failed.append(error) if error else None)
+        sent += 1
+        producer.poll(0.01)
+        return machine.log.count("ready again") == BROKERS
+
+    until(has_restarted_all)
+    assert producer.flush(TIMEOUT_S) == 0
+    assert failed == []
+    assert sum(_end(bootstrap, partition) for partition in range(3)) == sent
+    assert before == {1, 2, 3}
+    nodes = admin.describe_cluster().result(TIMEOUT_S).nodes
+    assert len({node.rack for node in nodes}) == 1
+    until(lambda: machine.readiness()[0] == 200)
+    assert set(machine.readiness()[1]["brokers"]) == {"1", "2", "3"}
+
+    machine.process.terminate()
+    assert machine.process.wait(TIMEOUT_S) == 0
+
+
+def _end(bootstrap: str, partition: int) -> int:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+    try:
+        low_and_high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition("t", partition), TIMEOUT_S)
+        return int(low_and_high[1])
+    finally:
+        consumer.close()
