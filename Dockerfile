@@ -1,35 +1,59 @@
 # The node (target `ottla`, also when no target is given) and the metadata pipeline (target `spark`).
 #
-# Stands in for the apache/kafka image: same user, directories, environment and entry, and the tools by their names there.
-# Python's own image on both stages, so that a virtual environment made in one runs in the other.
-FROM python:3.11-slim-bookworm AS python
+# Replaces the apache/kafka image: same user, directories, environment and entry point, and the tools by their names there.
+# Debian's Python in all stages, so that a virtual environment made in one runs in the others. docs/containers.md has the size.
+FROM debian:bookworm-slim AS debian
 
-FROM python AS build
+FROM debian AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN python3 -m venv /opt/ottla
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends binutils ca-certificates python3-venv \
+    && rm -rf /var/lib/apt/lists/* \
+    && python3 -m venv /opt/pip \
+    && python3 -m venv --without-pip /opt/ottla
+ENV PIP="/opt/pip/bin/pip --python /opt/ottla/bin/python"
 WORKDIR /src
-# What we depend on changes less often than we do.
+# Dependencies change less often than Ottla.
 COPY pyproject.toml ./
 RUN python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
         > requirements.txt \
-    && /opt/ottla/bin/pip install -r requirements.txt
-# boto3 knows all of Amazon's services; S3 is used here, and what gives credentials for it.
-RUN cd /opt/ottla/lib/python3.11/site-packages/botocore/data \
-    && find . -mindepth 1 -maxdepth 1 -type d ! -name s3 ! -name sts ! -name 'sso*' ! -name signin -exec rm -r {} +
+    && $PIP install --no-compile -r requirements.txt
 COPY . ./
-RUN /opt/ottla/bin/pip install --no-deps . \
-    && /opt/ottla/bin/pip uninstall --yes pip setuptools \
+# The commit that `ottla --version` prints: the build context has no .git.
+ARG OTTLA_COMMIT
+RUN $PIP install --no-compile --no-deps .
+
+# Leaves out what no node runs: services of Amazon other than S3 and its credentials, self-tests, highlighters of other
+# languages, C sources, debug symbols.
+# Bytecode is compiled here, since containers cannot write it on a read-only file system.
+FROM build AS small
+WORKDIR /opt/ottla/lib/python3.11/site-packages
+RUN find botocore/data -mindepth 1 -maxdepth 1 -type d \
+        ! -name s3 ! -name sts ! -name 'sso*' ! -name signin -exec rm -r {} + \
+    && rm -r Crypto/SelfTest boto3/data boto3/examples \
+    && find pygments/lexers -name '*.py' ! -name __init__.py ! -name _mapping.py -delete \
+    && find . -type d -name tests -prune -exec rm -r {} + \
+    && find . -type f \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.pyi' \) -delete \
+    && find . -type f -name '*.so*' -exec strip --strip-unneeded {} + \
     && /opt/ottla/bin/python -m compileall -q -j 0 /opt/ottla/lib
 
-FROM python AS node
+FROM debian AS node
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates python3 \
+    && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home --uid 1000 appuser \
-    && mkdir -p /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config /opt/kafka/bin /var/lib/kafka/data \
+    && mkdir -p /etc/confluent/docker /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config /opt/kafka/bin /var/lib/kafka/data \
     && printf '#!/bin/sh\nexec /opt/ottla/bin/python -m broker.cli.node.container "$@"\n' > /etc/kafka/docker/run \
     && printf '%s\n' \
         process.roles=broker,controller node.id=1 controller.quorum.voters=1@localhost:9093 \
         listeners=PLAINTEXT://:9092,CONTROLLER://:9093 advertised.listeners=PLAINTEXT://localhost:9092 \
         controller.listener.names=CONTROLLER \
         > /etc/kafka/docker/server.properties \
+    # Testcontainers' Python module edits and runs these scripts of Confluent's image. Nodes format themselves: `configure` ends
+    # before the lines that the module appends.
+    && : > /etc/confluent/docker/bash-config \
+    && printf '#!/bin/sh\nexit 0\n' > /etc/confluent/docker/configure \
+    && cp /etc/kafka/docker/run /etc/confluent/docker/launch \
     && for tool in acls broker-api-versions client-metrics cluster configs console-consumer console-producer consumer-groups \
             delegation-tokens delete-records dump-log e2e-latency features get-offsets groups leader-election log-dirs metadata-quorum \
             metadata-shell reassign-partitions replica-verification share-groups storage streams-groups topics transactions \
@@ -39,12 +63,23 @@ RUN useradd --create-home --uid 1000 appuser \
     && for tool in consumer-perf producer-perf; do \
         printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool-test.sh"; \
     done \
-    && chmod 0755 /etc/kafka/docker/run /opt/kafka/bin/*.sh \
-    && chown -R appuser:appuser /etc/kafka/secrets /mnt/shared/config /var/lib/kafka
+    && chmod 0755 /etc/confluent/docker/configure /etc/confluent/docker/launch /etc/kafka/docker/run /opt/kafka/bin/*.sh \
+    && chown -R appuser:appuser /etc/confluent/docker /etc/kafka/secrets /mnt/shared/config /var/lib/kafka
 ENV PATH=/opt/ottla/bin:$PATH PYTHONUNBUFFERED=1
 
-FROM node AS ottla
-COPY --from=build /opt/ottla /opt/ottla
+# Debian without the packages that install packages, and without what belongs to logins, other locales and other encodings.
+FROM node AS root
+RUN dpkg --purge --force-depends --force-remove-essential --force-remove-protected \
+        adduser apt bsdutils debian-archive-keyring e2fsprogs gpgv libapt-pkg6.0 libdb5.3 libgcrypt20 libgnutls30 libgpg-error0 \
+        libhogweed6 libidn2-0 libnettle8 libp11-kit0 libperl5.36 libsystemd0 libtasn1-6 libunistring2 logsave login mount passwd \
+        perl perl-base perl-modules-5.36 sysvinit-utils util-linux util-linux-extra \
+    && rm -rf /usr/lib/*-linux-gnu/gconv /usr/lib/python3.11/pydoc_data /usr/lib/python3.11/ensurepip \
+        /var/cache /var/lib/apt /var/log/*
+
+FROM scratch AS ottla
+COPY --from=root / /
+COPY --from=small /opt/ottla /opt/ottla
+ENV PATH=/opt/ottla/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PYTHONUNBUFFERED=1
 USER appuser
 WORKDIR /home/appuser
 EXPOSE 9092 9644
@@ -57,7 +92,8 @@ CMD ["/etc/kafka/docker/run"]
 FROM build AS build-spark
 RUN python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['spark'], sep='\n')" \
         > requirements-spark.txt \
-    && python3 -m pip install --prefix /opt/ottla -r requirements-spark.txt
+    && $PIP install --no-compile -r requirements-spark.txt \
+    && /opt/ottla/bin/python -m compileall -q -j 0 /opt/ottla/lib
 
 FROM node AS spark
 RUN apt-get update \

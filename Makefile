@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose streams share-work spark-cluster franz-go librdkafka migration quotas fuzz docs clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,10 @@ $(BIN)/.installed-test: $(BIN)/.installed
 
 $(BIN)/.installed-docs: $(BIN)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+$(BIN)/.installed-containers: $(BIN)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[containers]'
 	@touch $@
 
 up: $(BIN)/.installed  ## start a local cluster in the foreground (NODES=3 DIR=./data PORT=9092)
@@ -79,6 +83,12 @@ tiered: $(BIN)/.installed-test  ## tier gigabytes to a real S3 server that fails
 
 compose: $(BIN)/.installed-test  ## build the images and run docker-compose.yml for real (root, docker.io and mmdebstrap, Go; minutes)
 	OTTLA_COMPOSE=1 $(BIN)/python -m pytest -q tests/integration/test_compose.py
+
+testcontainers: $(BIN)/.installed-test $(BIN)/.installed-containers  ## Testcontainers of Python and Java, and compose files for apache/kafka, with our image (as `make compose`; Java 17, Maven)
+	OTTLA_COMPOSE=1 $(BIN)/python -m pytest -q -rs tests/integration/test_image.py
+
+kubernetes: $(BIN)/.installed-test $(BIN)/.installed-containers  ## check docs/kubernetes against Kubernetes' schemas
+	$(BIN)/python -m pytest -q -rs tests/docs/test_kubernetes.py
 
 spark-cluster: $(BIN)/.installed-test  ## run the pipeline on a Spark cluster of processes, its executors killed (Java 17, Go)
 	OTTLA_SPARK_CLUSTER=1 $(BIN)/python -m pytest -q tests/interop/test_spark_cluster.py

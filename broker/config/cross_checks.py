@@ -207,7 +207,8 @@ def _check_remote_storage(config: BrokerConfig) -> None:
     if is_on:
         check_local_retention(config)
     listener = config.remote_log_metadata_manager_listener_name
-    if is_on and listener is not None and listener not in {each.name for each in config.client_listeners}:
+    names = {each.name for each in config.client_listeners}
+    if is_on and config.is_broker and listener is not None and listener not in names:
         raise ConfigError(
             "remote.log.metadata.manager.listener.name",
             f"remote.log.metadata.manager.listener.name is {listener} but must be one of the broker's listeners.",

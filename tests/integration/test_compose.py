@@ -2,6 +2,7 @@
 
 import json
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,15 @@ pytestmark = pytest.mark.integration
 FILE = REPOSITORY / "docker-compose.yml"
 NODES = ("node-1", "node-2", "node-3")
 SECURE_NODES = ("secure-node-1", "secure-node-2", "secure-node-3")
+SPLIT_CONTROLLERS = ("split-controller-1", "split-controller-2", "split-controller-3")
+SPLIT_BROKERS = ("split-broker-1", "split-broker-2", "split-broker-3")
+ONE_SHOTS = ("bucket", "secure-secrets", "secure-user")
+"""Services that do one thing and end."""
 PIPELINES = ("metadata-pipeline", "secure-metadata-pipeline")
 BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9102,127.0.0.1:9112"
+SPLIT_BOOTSTRAP = "127.0.0.1:9292,127.0.0.1:9302,127.0.0.1:9312"
+MONITORING = ("prometheus", "alertmanager", "grafana")
+PROFILES = ("--profile", "spark", "--profile", "secure-spark", "--profile", "split", "--profile", "monitoring")
 STORE = "endpoint=http://s3:7070&region=us-east-1&path-style=true"
 TOPIC = "through-everything"
 STEP = 2_000
@@ -43,14 +51,15 @@ def services() -> Mapping[str, Any]:
     """Return the services as `docker compose config` resolves them, of all profiles."""
     if (reason := containers.compose_reason()) is not None:
         pytest.skip(reason)
-    found = compose_document("--profile", "spark", "--profile", "secure-spark", file=FILE)["services"]
+    found = compose_document(*PROFILES, file=FILE)["services"]
     assert isinstance(found, dict)
     return found
 
 
 def test_compose_accepts_the_file(services: Mapping[str, Any]) -> None:
-    others = {"s3", "bucket", "secure-secrets", "secure-user"}
-    assert set(services) == {*NODES, *SECURE_NODES, *PIPELINES, *others}
+    split = {*SPLIT_CONTROLLERS, *SPLIT_BROKERS}
+    assert set(services) == {*NODES, *SECURE_NODES, *PIPELINES, *ONE_SHOTS, *MONITORING, *split, "s3"}
+    assert {name for name, service in services.items() if service.get("profiles") == ["split"]} == split
     assert services["metadata-pipeline"]["profiles"] == ["spark"]
     assert services["secure-metadata-pipeline"]["profiles"] == ["secure-spark"]
     for name in (*SECURE_NODES, "secure-secrets", "secure-user"):
@@ -80,6 +89,30 @@ def test_secure_node_is_open_to_nobody(name: str, services: Mapping[str, Any], t
     assert f"User:{rules.name_of(f'CN=node-{config.node_id}')}" in super_users
 
 
+@pytest.mark.parametrize("name", [*SPLIT_CONTROLLERS, *SPLIT_BROKERS])
+def test_split_node_has_one_role(name: str, services: Mapping[str, Any], tmp_path: Path) -> None:
+    start = prepare(services[name]["environment"], tmp_path / "nothing-mounted")
+    config, warnings = load_config(None, (), start.environment)
+    assert warnings == []
+    role = name.split("-")[1]
+    assert (config.is_controller, config.is_broker) == (role == "controller", role == "broker")
+    assert f"split-{role}-{config.node_id - (0 if role == 'controller' else 3)}" == name
+    assert [voter.id for voter in config.voters] == [1, 2, 3]
+
+
+def test_services_that_stay_have_health_checks(services: Mapping[str, Any]) -> None:
+    """Check the file's own health checks; nodes have the one of their image, which a test below runs."""
+    inherited = {*NODES, *SECURE_NODES, *SPLIT_CONTROLLERS, *SPLIT_BROKERS}
+    for name, service in services.items():
+        if name in ONE_SHOTS:
+            assert service["healthcheck"] == {"disable": True}
+        elif name in inherited:
+            assert "healthcheck" not in service
+            assert service["build"]["target"] == "ottla"
+        else:
+            assert (name, service["healthcheck"]["test"][0]) == (name, "CMD")
+
+
 def test_services_run_with_few_privileges(services: Mapping[str, Any]) -> None:
     for name, service in services.items():
         assert (name, service["read_only"]) == (name, True)
@@ -88,7 +121,7 @@ def test_services_run_with_few_privileges(services: Mapping[str, Any]) -> None:
         assert {port["host_ip"] for port in service.get("ports", ())} <= {"127.0.0.1"}
 
 
-@pytest.mark.parametrize("name", [*NODES, *SECURE_NODES, *PIPELINES])
+@pytest.mark.parametrize("name", [*NODES, *SECURE_NODES, *SPLIT_CONTROLLERS, *SPLIT_BROKERS, *PIPELINES])
 def test_services_with_data_have_a_long_stop_grace_period(name: str, services: Mapping[str, Any]) -> None:
     assert services[name]["stop_grace_period"] == "1m0s"
     assert services[name]["volumes"]
@@ -135,7 +168,18 @@ def compose(engine: Engine) -> Iterator[Engine]:
     try:
         yield engine
     finally:
-        engine.docker("compose", "--profile", "spark", "down", "--volumes", "--timeout", "60", check=False)
+        engine.docker(
+            "compose",
+            "--profile",
+            "spark",
+            "--profile",
+            "monitoring",
+            "down",
+            "--volumes",
+            "--timeout",
+            "60",
+            check=False,
+        )
 
 
 def _restart_nodes(engine: Engine) -> None:
@@ -143,6 +187,21 @@ def _restart_nodes(engine: Engine) -> None:
     engine.docker("compose", "up", "--detach")
     until(lambda: all(_status(engine, name)["State"]["Health"]["Status"] == "healthy" for name in NODES))
     until(lambda: len(admin_of(BOOTSTRAP).list_topics(timeout=10).brokers) == 3)
+
+
+def _firing() -> set[str]:
+    """Return the names of the alerts that Alertmanager has as active."""
+    with urllib.request.urlopen("http://127.0.0.1:9093/api/v2/alerts?active=true", timeout=10) as response:
+        return {alert["labels"]["alertname"] for alert in json.load(response)}
+
+
+def _targets_up() -> int:
+    """Return the number of nodes that Prometheus scrapes with success."""
+    with urllib.request.urlopen(
+        'http://127.0.0.1:9090/api/v1/query?query=sum(up{job="ottla"})', timeout=10
+    ) as response:
+        result = json.load(response)["data"]["result"]
+    return int(result[0]["value"][1]) if result else 0
 
 
 def _status(engine: Engine, service: str) -> dict[str, Any]:
@@ -180,13 +239,46 @@ def test_data_survives_killed_paused_disconnected_and_stopped_nodes(compose: Eng
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+def test_alert_fires_while_a_node_is_killed(compose: Engine) -> None:
+    """Grafana is left out: no package of Debian replaces its image."""
+    compose.build_monitoring_images()
+    monitored = ("compose", "--profile", "monitoring", "up", "--detach", "--wait", "prometheus", "alertmanager")
+    compose.docker(*monitored)
+    until(lambda: _targets_up() == 3, timeout_s=120)
+    compose.docker("kill", "ottla-node-3-1")
+    until(lambda: "OttlaNodeDown" in _firing(), timeout_s=300)
+    _restart_nodes(compose)
+    until(lambda: "OttlaNodeDown" not in _firing(), timeout_s=600)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_split_profile_survives_a_killed_controller_and_a_killed_broker(compose: Engine) -> None:
+    up = ("compose", "--profile", "split", "up", "--detach", "--wait", "--wait-timeout", "300")
+    split = ("compose", "--profile", "split")
+    try:
+        compose.docker(*up, *SPLIT_BROKERS)
+        create_topic(SPLIT_BOOTSTRAP, TOPIC, 1)
+        write(SPLIT_BOOTSTRAP, TOPIC, RECIPE, 0, range(STEP))
+        compose.docker("kill", "ottla-split-controller-1-1", "ottla-split-broker-2-1")
+        write(SPLIT_BOOTSTRAP, TOPIC, RECIPE, 0, range(STEP, 2 * STEP))
+        compose.docker(*up, *SPLIT_BROKERS)
+        found = read_back(SPLIT_BOOTSTRAP, TOPIC, RECIPE, {0: 2 * STEP})
+        assert (found.faults, found.count) == ([], 2 * STEP)
+    finally:
+        compose.docker(*split, "rm", "--stop", "--force", "--volumes", *SPLIT_BROKERS, *SPLIT_CONTROLLERS, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_pipeline_writes_snapshots_and_tables_to_the_store(compose: Engine) -> None:
-    compose.docker("compose", "--profile", "spark", "up", "--detach", "--build", "metadata-pipeline")
+    compose.docker("compose", "--profile", "spark", "up", "--detach", "--build", "metadata-pipeline", timeout_s=3000)
     until(lambda: "latest.json" in _objects(compose, f"s3://ottla/metadata?{STORE}"), timeout_s=600)
     until(
         lambda: any(name.startswith("changes/") for name in _objects(compose, f"s3://ottla/tables?{STORE}")),
         timeout_s=120,
     )
+    until(lambda: _status(compose, "metadata-pipeline")["State"]["Health"]["Status"] == "healthy", timeout_s=300)
     compose.docker("compose", "--profile", "spark", "stop", "metadata-pipeline")
     assert _status(compose, "metadata-pipeline")["State"]["ExitCode"] == 0
 

@@ -1,7 +1,8 @@
 """Containers without an image registry: a private engine, and substitutes for base images.
 
 The engine and its compose plugin come from Debian's packages (the plugin of a later release is one static program). A
-minimal Debian of the same release replaces `python:3.11-slim-bookworm`, and a Go build replaces the S3 server's image.
+minimal Debian without the files that `debian:bookworm-slim` leaves out replaces that image. A Go build replaces the S3
+server's image, and Debian's packages those of Prometheus and Alertmanager. Grafana has no package, so no substitute.
 `unavailable_reason` and `compose_reason` return what the machine lacks, in one sentence.
 """
 
@@ -23,9 +24,15 @@ from tests.support.processes import s3_server
 BUILD = REPOSITORY / "build" / "containers"
 PLUGIN = BUILD / "config" / "cli-plugins" / "docker-compose"
 OPT_IN = "OTTLA_COMPOSE"
-PYTHON_IMAGE = "python:3.11-slim-bookworm"
+BASE_IMAGE = "debian:bookworm-slim"
 S3_IMAGE = "versity/versitygw:v1.8.0"
-_PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
+MONITORING_IMAGES = (
+    ("prom/prometheus:v3.5.0", "prometheus", "/prometheus"),
+    ("prom/alertmanager:v0.28.1", "prometheus-alertmanager", "/alertmanager"),
+)
+"""Image, Debian package and program, directory of data."""
+_LEFT_OUT = ("doc", "groff", "info", "linda", "lintian", "locale", "man")
+"""Folders of /usr/share that the slim images leave out."""
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _COMPOSE_RELEASE = "trixie"
@@ -139,13 +146,14 @@ class Engine:
                 [
                     *("dockerd", "--host", f"unix://{self._socket}", "--pidfile", str(self.directory / "pid")),
                     *("--data-root", str(self.directory / "root"), "--exec-root", str(self.directory / "exec")),
+                    *("--ip", "127.0.0.1"),  # no file under test publishes a port to other hosts
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
         try:
             self._wait()
-            self._stand_in_for_python()
+            self._stand_in_for_debian()
             self._stand_in_for_s3()
         except BaseException:
             self._stop()
@@ -192,34 +200,50 @@ class Engine:
             assert time.monotonic() < deadline, f"dockerd does not respond: {log}"
             time.sleep(0.1)
 
-    def _stand_in_for_python(self) -> None:
-        context = self._context("python")
-        root = BUILD / "bookworm.tar"
+    def _stand_in_for_debian(self) -> None:
+        context = self._context("debian")
+        root = BUILD / "bookworm-slim.tar"
         if not root.exists():
             aside = root.with_suffix(".part.tar")
-            made = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(aside)]
+            excluded = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _LEFT_OUT]
+            made = ["mmdebstrap", "--quiet", "--variant=minbase", *excluded, "bookworm", str(aside)]
             subprocess.run(made, check=True)
             aside.rename(root)
         os.link(root, context / "root.tar")
-        shutil.copy(_CERTIFICATES, context / "certificates.crt")
+        # Builds trust the authorities that this machine trusts.
+        shutil.copy(_CERTIFICATES, context / "machine.pem")
         (context / "Dockerfile").write_text(
-            f"FROM scratch\nADD root.tar /\nCOPY certificates.crt {_CERTIFICATES}\n"
-            "RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED\n"
+            "FROM scratch\nADD root.tar /\nCOPY machine.pem /etc/machine.pem\n"
+            'ENV PIP_CERT=/etc/machine.pem\nCMD ["bash"]\n'
         )
-        self.docker("build", "--quiet", "--tag", PYTHON_IMAGE, str(context))
+        self.docker("build", "--quiet", "--tag", BASE_IMAGE, str(context))
 
     def _stand_in_for_s3(self) -> None:
         context = self._context("s3")
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(context)}
-        subprocess.run(["go", "install", "-trimpath", s3_server.MODULE], env=environment, check=True)
+        shutil.copy(s3_server.PROGRAM, context)
         (context / "Dockerfile").write_text(
-            'FROM scratch\nCOPY versitygw /usr/local/bin/versitygw\nENTRYPOINT ["/usr/local/bin/versitygw"]\n'
+            f"FROM {BASE_IMAGE}\n"
+            "RUN apt-get update -qq && apt-get install -qq --no-install-recommends busybox"
+            " && ln -s /bin/busybox /usr/local/bin/wget\n"
+            'COPY versitygw /app/versitygw\nENTRYPOINT ["/app/versitygw"]\n'
         )
         self.docker("build", "--quiet", "--tag", S3_IMAGE, str(context))
 
+    def build_monitoring_images(self) -> None:
+        """Build substitutes for Prometheus and Alertmanager, under the names that the compose file has."""
+        for image, package, data in MONITORING_IMAGES:
+            context = self._context(package)
+            (context / "Dockerfile").write_text(
+                f"FROM {BASE_IMAGE}\n"
+                f"RUN apt-get update -qq && apt-get install -qq --no-install-recommends {package}"
+                f" && mkdir {data} && chown nobody {data}\n"
+                f'USER nobody\nVOLUME {data}\nENTRYPOINT ["/usr/bin/{package}"]\n'
+            )
+            self.docker("build", "--quiet", "--tag", image, str(context))
+
     def _context(self, name: str) -> Path:
         context = self.directory / "context" / name
-        context.mkdir(parents=True)
+        context.mkdir(parents=True, exist_ok=True)
         return context
 
     def _stop(self) -> None:
