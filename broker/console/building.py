@@ -21,6 +21,7 @@ from broker.console.topic_index import TopicIndex
 from broker.console.topics import TopicViews
 from broker.console.transactions import TransactionViews
 from broker.metadata.image.config_image import ConfigResource, ResourceType
+from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.loop.runtime import Runtime
 
@@ -33,9 +34,10 @@ def is_secret(resource: ConfigResource, key: str) -> bool:
 
 
 class BuiltConsole(NamedTuple):
-    """The console, and the function that ends its tasks."""
+    """The console, the function that tells it of new metadata, and the one that ends its tasks."""
 
     service: ConsoleService
+    on_metadata: Callable[[MetadataDelta, MetadataImage], None]
     close: Callable[[], None]
 
 
@@ -96,4 +98,4 @@ def build_console(
         shared.close()
         history.close()
 
-    return BuiltConsole(service, close)
+    return BuiltConsole(service, index.on_metadata, close)

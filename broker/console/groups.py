@@ -1,5 +1,6 @@
 """Groups of every kind: lists, members, assignments, and lag by partition over time."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -133,6 +134,7 @@ class GroupViews:
             for each in response.groups:
                 kind = each.group_type.lower() or "classic"
                 groups[each.group_id] = ListedGroup(each.group_id, kind, each.protocol_type, each.group_state, broker)
+            await asyncio.sleep(0)
         rows = [groups[id] for id in sorted(groups)]
         listing = RowListing(
             rows, lambda each: each.id, {"type": lambda each: each.type, "state": lambda each: each.state}

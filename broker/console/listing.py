@@ -22,6 +22,10 @@ SELECTIONS_MAX: Final = 32
 FILTERS_MAX: Final = 16
 
 
+_Key = tuple[str, str, bool, tuple[Hashable, ...]]
+"""Search, column, whether it descends, keys of the filters."""
+
+
 class Filter(NamedTuple, Generic[T]):
     """A condition on rows. Filters of one list with equal `key` accept the same rows."""
 
@@ -48,7 +52,16 @@ class RowListing(Generic[T]):
         self._texts: Sequence[str] | None = None
         self._orders: dict[tuple[str, bool], Sequence[int]] = {}
         self._accepted: MutableMapping[Hashable, bytearray] = LRUCache(FILTERS_MAX)
-        self._selections: MutableMapping[Hashable, Sequence[int]] = LRUCache(SELECTIONS_MAX)
+        self._selections: MutableMapping[_Key, Sequence[int]] = LRUCache(SELECTIONS_MAX)
+
+    def with_rows(self, rows: Sequence[T]) -> "RowListing[T]":
+        """Return the list with other rows of the same texts, which filters and the search depend on alone."""
+        other = RowListing(rows, self._text, self._keys)
+        other._texts, other._accepted = self._texts, self._accepted
+        for key, found in self._selections.items():
+            if key[1] not in self._keys:
+                other._selections[key] = found
+        return other
 
     async def select(self, page: Page, filters: Sequence[Filter[T]] = ()) -> Selection[T]:
         """Return the rows of a page that contain the search text and satisfy all filters."""

@@ -7,6 +7,8 @@ from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.config.broker_config import BrokerConfig
 from broker.http.messages import HttpRequest, HttpResponse, Routes
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import NetworkClient, PeerSettings
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.node.directories import NodeDirectories
@@ -36,6 +38,7 @@ class NodeConsole:
         self._open_dispatch: OpenDispatch | None = None
         self._service: ConsoleService | None = None
         self._connections: Sequence[NetworkClient] = ()
+        self._on_metadata: Callable[[MetadataDelta, MetadataImage], None] | None = None
         self._close_service: Callable[[], None] | None = None
 
     def routes(self) -> Routes:
@@ -47,6 +50,12 @@ class NodeConsole:
         self._directories = directories
         self._metadata = metadata
         self._open_dispatch = open_dispatch
+        metadata.driver.add_publisher(self)
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Tell the console of new metadata, once it is built."""
+        if self._on_metadata is not None:
+            self._on_metadata(delta, image)
 
     def close(self) -> None:
         """End all streams, samples and connections."""
@@ -114,7 +123,7 @@ class NodeConsole:
             ),
             runtime=runtime,
         )
-        self._close_service = built.close
+        self._on_metadata, self._close_service = built.on_metadata, built.close
         return built.service
 
     def _host_names(self) -> frozenset[str]:

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from broker.console.topic_index import PARTITIONS_PER_TURN, TopicIndex, figures_of
-from broker.metadata.image.metadata_image import MetadataImage
+from broker.console.topic_index import PARTITIONS_PER_TURN, TopicIndex, TopicTotals, figures_of
+from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import MetadataImage, Provenance
 from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.records import MetadataRecord
 from broker.metadata.image.topic_image import TopicImage, TopicsImage
 from protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 from tests.broker.metadata.histories import History, folded
-from tests.broker.metadata.images import directory_of, image_of, image_with, uuid
+from tests.broker.metadata.images import directory_of, image_with, uuid
 from tests.support.harnesses.console_harness import asked
 
 SORTS = ("name", "partitions", "offline", "under_replicated")
@@ -28,6 +31,14 @@ class Index:
         self.image = image
         self.looked_at = 0
         self.index = TopicIndex(lambda: self.image, self._min_isr)
+
+    def load(self, *records: MetadataRecord) -> None:
+        """Publish the image after records, as the metadata driver does."""
+        before = self.image
+        delta = MetadataDelta(before)
+        delta.replay_all(records)
+        self.image = delta.apply(Provenance(before.offset + 1))
+        self.index.on_metadata(delta, self.image)
 
     def _min_isr(self, image: MetadataImage, topic: str) -> int:
         self.looked_at += 1
@@ -124,14 +135,11 @@ async def test_new_image_counts_the_changed_topics_only(big: MetadataImage, monk
         return figures_of(topic, min_isr)  # type: ignore[arg-type]
 
     monkeypatch.setattr("broker.console.topic_index.figures_of", count)
-    index.image = image_of(
-        [
-            PartitionChangeRecord(partition_id=3, topic_id=uuid(7), isr=[(7 + 3) % 10 + 1]),
-            RemoveTopicRecord(topic_id=uuid(9)),
-        ],
-        big,
-    )
+    index.looked_at = 0
+    index.load(PartitionChangeRecord(partition_id=3, topic_id=uuid(7), isr=[(7 + 3) % 10 + 1]))
+    index.load(RemoveTopicRecord(topic_id=uuid(9)))
     await index.index.refresh()
+    assert index.looked_at == 1
     assert counted == ["topic-00007"]
     assert (index.index.totals.under_replicated, sum(index.index.totals.replicas.values())) == (1, 3 * 99_990)
     assert await index.names(sort="-under_replicated", size=2) == ["topic-00007", "topic-00001"]
@@ -172,3 +180,32 @@ async def test_topic_with_many_partitions_is_counted_beside_the_loop() -> None:
     index = Index(big_image(1, PARTITIONS_PER_TURN + 1))
     await index.index.refresh()
     assert sum(index.index.totals.leaders.values()) == PARTITIONS_PER_TURN + 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_noted_changes_lead_to_the_same_index_as_a_look_at_all_topics(seed: int) -> None:
+    batches = History(seed + 50, steps=300).batches
+    index = Index(folded(batches[:30]))
+    await index.index.refresh()
+    for number, batch in enumerate(batches[30:]):
+        index.load(*batch.records)
+        if number % 5:
+            continue
+        assert await index.names(sort="-under_replicated", size=200) is not None
+        other = Index(index.image)
+        for sort in SORTS:
+            assert await index.names(sort=sort, size=200) == await other.names(sort=sort, size=200)
+        assert vars(index.index.totals) == {**vars(other.index.totals), **_without_zeros(index.index.totals)}
+
+
+def _without_zeros(totals: TopicTotals) -> dict[str, Counter[int]]:
+    assert all(count >= 0 for count in (*totals.leaders.values(), *totals.replicas.values()))
+    return {"leaders": totals.leaders, "replicas": totals.replicas}
+
+
+async def test_other_default_of_min_isr_is_a_look_at_all_topics() -> None:
+    index = Index(image_with(topics={"a": 2, "b": 1}, brokers=(1, 2), fenced=(2,)))
+    await index.index.refresh()
+    index.load(config_record(ConfigResource(ResourceType.BROKER, ""), "min.insync.replicas", "2").message)
+    await index.index.refresh()
+    assert index.looked_at == 4
