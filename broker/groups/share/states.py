@@ -182,4 +182,5 @@ def _by_topic(keys: Iterable[SharePartitionKey], partition: Callable[[ShareParti
 
 
 def _failed(keys: Iterable[SharePartitionKey]) -> dict[SharePartitionKey, Answered[A]]:
-    return dict.fromkeys(keys, Answered[A](ErrorCode.NETWORK_EXCEPTION))
+    failure: Answered[A] = Answered(ErrorCode.NETWORK_EXCEPTION)  # Answered[A](…) cannot construct a frozen slots class
+    return dict.fromkeys(keys, failure)
