@@ -20,6 +20,7 @@ from tests.simulation.cluster.acls.access import BrokerAccess
 from tests.simulation.cluster.broker_tier import BrokerTier
 from tests.simulation.cluster.connections import ControllerWires
 from tests.simulation.cluster.controller import ControllerProcess, WitnessedLocalChannel
+from tests.simulation.cluster.coordinators.checker import CoordinatorChecker
 from tests.simulation.cluster.coordinators.wiring import BrokerCoordinators
 from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.replica import MetadataReplica, MetadataSurroundings
@@ -77,6 +78,7 @@ class ClusterBroker(Broker):
         self.replica: MetadataReplica | None = None
         self.tier: BrokerTier | None = None
         self.coordinators: BrokerCoordinators | None = None
+        self.coordinator_checker: CoordinatorChecker | None = around.checker.coordinators
         self.access: BrokerAccess | None = None
         self.controller_wires: list[ControllerWires] = []
         """Connections to the controllers."""
@@ -147,7 +149,7 @@ class ClusterBroker(Broker):
             return
         random = Random(f"tier {self._seed} {self.node.id} {self.node.starts}")
         tier = self.tier = BrokerTier(shared, self, data, random)
-        data.use_remote_reads(tier.reads, self)
+        data.use_remote_reads(tier.reads, tier.offsets, self)
         super()._take_up_roles(data)
         self._add_publisher(tier.manager)
         tier.start(self.process)

@@ -13,7 +13,9 @@ from broker.runtime.loop.loop_slices import LoopSlices
 from broker.runtime.remote_log.copying import CopyQuota, CopyTools
 from broker.runtime.remote_log.expiration import ExpirationTools
 from broker.runtime.remote_log.leader_starts import LeaderStarts
+from broker.runtime.remote_log.locations import Holes
 from broker.runtime.remote_log.manager import HostedTieredReplicas, RemoteLogManager
+from broker.runtime.remote_log.offsets import RemoteOffsets
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 _UPLOAD_S: Final = 0.2
 """Mean time of an upload."""
+_LOOK_UP_MS: Final = 800
+_HOLE_PATIENCE_MS: Final = 10_000
+"""Longer than remote metadata are late, so that no look-up skips records."""
 _READS: Final = RemoteReadSettings(wait_max_ms=300, reads_max=5, kept_ms=1_000, kept_bytes=20_000)
 
 
@@ -103,15 +108,23 @@ class BrokerTier:
         data.partitions.roles.add_listener(self.manager)
         data.partitions.roles.use_remote_storage(self.leader_starts)
         data.fetchers.use_remote_storage(RemoteSegmentSource(self.metadata, storage, pool, process))
-        self.reads = _ProcessReads(
-            SegmentReader(storage, cache), self.metadata, pool, loop, data.deadlines, process, lambda: _READS
-        )
+        reader = SegmentReader(storage, cache)
+        self.reads = _ProcessReads(reader, self.metadata, pool, loop, data.deadlines, process, lambda: _READS)
         self.reads.process = process
         self.reads.count = tier.on_remote_read
-        transport = cast(FetchTransport, broker)
-        self.reads.use_replicas(
-            FollowerCopies(lambda: data.partitions.image, transport, loop, own_id=node_id, listener=LISTENER)
+        self.offsets = RemoteOffsets(
+            reader,
+            self.metadata,
+            pool,
+            loop,
+            data.deadlines,
+            lambda: _LOOK_UP_MS,
+            Holes(process, lambda: _HOLE_PATIENCE_MS),
         )
+        transport = cast(FetchTransport, broker)
+        copies = FollowerCopies(lambda: data.partitions.image, transport, loop, own_id=node_id, listener=LISTENER)
+        self.reads.use_replicas(copies)
+        self.offsets.use_replicas(copies)
 
     def start(self, process: TaskProcess) -> None:
         """Begin to copy and to delete. The schedulers' tasks die with the process, without a task group's farewell."""

@@ -3,7 +3,8 @@
 import gc
 from collections.abc import Sequence
 
-from tests.simulation.cluster.schedule import DeposedTieredLeaders, RandomSchedule, RottingStore
+from tests.simulation.cluster.coordinators.applications import Work
+from tests.simulation.cluster.schedule import DeposedCoordinators, DeposedTieredLeaders, RandomSchedule, RottingStore
 from tests.simulation.cluster.simulation import ClusterSimulator
 from tests.simulation.replication.campaign import Patch, planted
 from tests.simulation.simulator import SimulationResult
@@ -36,10 +37,48 @@ def run_rotting_store(seed: int, events: int, patches: Sequence[Patch] = ()) -> 
             gc.enable()
 
 
+def run_members(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed with members of consumer groups."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(
+                seed, RandomSchedule, events=events, tiered=False, coordinators=True, work=Work.MEMBERS
+            ).run()
+        finally:
+            gc.enable()
+
+
+def run_shares(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed with members of a share group."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(
+                seed, RandomSchedule, events=events, tiered=False, coordinators=True, work=Work.SHARES
+            ).run()
+        finally:
+            gc.enable()
+
+
 def run_coordinators(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
     """Run one seed with coordinators of transactions and groups on the brokers."""
     with planted(patches):
         try:
             return ClusterSimulator(seed, RandomSchedule, events=events, tiered=False, coordinators=True).run()
+        finally:
+            gc.enable()
+
+
+def run_deposed_coordinators(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed with transaction coordinators that are deposed and do not learn of it."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(
+                seed,
+                DeposedCoordinators,
+                events=events,
+                tiered=False,
+                coordinators=True,
+                work=Work.TRANSACTIONS,
+            ).run()
         finally:
             gc.enable()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.topic_names import TRANSACTION_STATE_TOPIC
 from tests.simulation.cluster.fault_source import FaultSource
 from tests.simulation.cluster.tier_checker import TIERED_NAME
 from tests.simulation.weather import Weather, draw_weather
@@ -60,6 +61,20 @@ class LinkFaults(FaultSource):
             self._depose(registration.leader, is_quiet=True)
             return True
         return False
+
+    def depose_coordinator(self) -> None:
+        """Cut the leader of a partition of `__transaction_state` off from the controllers alone, for long."""
+        names = [name for name in self._partitions() if name.topic == TRANSACTION_STATE_TOPIC]
+        registration = self._simulation.registration(self._random.choice(names)) if names else None
+        if registration is None or registration.leader < 0 or self._simulation.links.has_lasting_cut:
+            return
+        for_ms = self._random.uniform(3.0, 8.0) * self._simulation.scenario.session_timeout_ms
+        self._note(
+            f"the transaction coordinator {registration.leader} is cut off from the controllers for {for_ms:.0f} ms"
+        )
+        self._count("brokers cut off from the controllers")
+        links = _both_ways([registration.leader], self._simulation.controller_ids)
+        self._simulation.links.cut(frozenset(links), for_ms, is_lasting=True)
 
     def _can_succeed(self, registration: PartitionRegistration) -> bool:
         """Whether another broker can lead at once, and the leader has committed records."""

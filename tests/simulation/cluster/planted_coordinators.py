@@ -4,18 +4,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from broker.coordination.shard import Shard
+from broker.coordination.log_fold import LogFold
+from broker.coordination.shard import CoordinatorResult, Shard
+from broker.groups.consumer import reconciliation
+from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment
+from broker.groups.consumer.member import MemberAssignment
+from broker.groups.consumer.reconciliation import IsHeldByOther
 from broker.runtime.coordinators.hosted_shard import CoordinatorOperation, HostedShard
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_log import LoadedBatch, ShardLog
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
+from broker.transactions.shard import TransactionShard
+from broker.transactions.state import Transaction
 from protocol.errors import ErrorCode
 from protocol.ids import LeaderEpoch
-from tests.simulation.cluster.campaign import run_coordinators
+from tests.simulation.cluster.campaign import (
+    run_coordinators,
+    run_deposed_coordinators,
+    run_members,
+)
 from tests.simulation.cluster.planted_bug import Planted
 from tests.simulation.replication.campaign import Patch
 
+_decide = TransactionShard._decide
+_compute = reconciliation._compute
 _load = ShardLoader.load
 _resign = ShardRuntime.resign
 _start_loading = ShardRuntime._start_loading
@@ -31,6 +44,10 @@ _CATCHERS: Final = frozenset(
         "TransactionsAreAtomic",
     }
 )
+
+
+_SNAPSHOTS: Final = frozenset({"SnapshotLoadsEqualReplays"})
+_OWNERS: Final = frozenset({"OwnersAreSole", "OwnersGiveUpFirst"})
 
 
 def _answer_at_once(hosted: HostedShard[Any], operations: list[CoordinatorOperation[Any]], offset: int) -> None:
@@ -76,9 +93,44 @@ def _reuse_shard(runtime: ShardRuntime[Any], slot: Any) -> None:
         runtime._activate(slot, shard, log, log.end_offset)
 
 
+def _never(_topic_id: object, _partition: int) -> bool:
+    return False
+
+
+def _share_held(
+    current: MemberAssignment,
+    epoch: int,
+    target_epoch: int,
+    target: Assignment,
+    owned: Assignment | None,
+    _held: object,
+) -> MemberAssignment:
+    return _compute(current, epoch, target_epoch, target, owned, _never)
+
+
+def _take_owned(
+    current: MemberAssignment, epoch: int, target_epoch: int, target: Assignment, _owned: object, held: IsHeldByOther
+) -> MemberAssignment:
+    return _compute(current, epoch, target_epoch, target, NO_PARTITIONS, held)
+
+
+def _drop_records(_fold: LogFold) -> tuple[()]:
+    return ()
+
+
+def _drop_marker(_fold: LogFold, _producer_id: int, _committed: bool, _offset: int) -> None:
+    """Fold no marker into a snapshot."""
+
+
+def _send_at_once(shard: TransactionShard, transactional_id: str, after: Transaction) -> CoordinatorResult[Any, None]:
+    result = _decide(shard, transactional_id, after)
+    shard._markers.send(transactional_id, after)
+    return CoordinatorResult(None, result.records)
+
+
 PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     "answering before the records of a coordinator are committed": Planted(
-        (Patch(HostedShard, "_await_commit", _answer_at_once),), _CATCHERS, 40, 7, run_coordinators
+        (Patch(HostedShard, "_await_commit", _answer_at_once),), _CATCHERS, 40, 2, run_coordinators
     ),
     "loading a coordinator up to the high watermark": Planted(
         (Patch(ShardLoader, "load", _load_committed),), _CATCHERS, 40, 5, run_coordinators
@@ -89,5 +141,20 @@ PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
         40,
         12,
         run_coordinators,
+    ),
+    "dropping the open transactions of a coordinator's snapshot": Planted(
+        (Patch(LogFold, "open_transactions", _drop_records),), _SNAPSHOTS, 40, 5, run_coordinators
+    ),
+    "folding no markers into a coordinator's snapshot": Planted(
+        (Patch(LogFold, "end_transaction", _drop_marker),), _SNAPSHOTS, 40, 3, run_coordinators
+    ),
+    "giving a member partitions that another one has": Planted(
+        (Patch(reconciliation, "_compute", _share_held),), _OWNERS, 20, 1, run_members
+    ),
+    "taking partitions from a member that has not given them up": Planted(
+        (Patch(reconciliation, "_compute", _take_owned),), _OWNERS, 20, 2, run_members
+    ),
+    "sending markers of decisions that a deposed coordinator cannot commit": Planted(
+        (Patch(TransactionShard, "_decide", _send_at_once),), _CATCHERS, 40, 16, run_deposed_coordinators
     ),
 }

@@ -148,7 +148,7 @@ def with_coordinators(scenario: Scenario, random: Random) -> Scenario:
     return replace(
         scenario,
         fault_every_ms=random.choice((200.0, 400.0, 800.0)),
-        produce_every_ms=400.0,
+        produce_every_ms=random.choice((100.0, 400.0)),
         topics=(TopicScenario(name=INPUT, partitions=1, factor=3, is_clean=True),),
         io_delay_ms=random.choice((1.0, 5.0)),
     )

@@ -193,6 +193,20 @@ class DeposedTieredLeaders(RandomSchedule):
             self._after(ASK_AGAIN_MS, self._depose_again)
 
 
+class DeposedCoordinators(RandomSchedule):
+    """A schedule whose only faults are transaction coordinators that do not learn that they are deposed."""
+
+    def __init__(self, simulation: ClusterSimulator) -> None:
+        super().__init__(simulation)
+        self._faults = ((3, self._burst), (1, self._links.depose_coordinator))
+        self._weights = [weight for weight, _ in self._faults]
+
+    def begin(self) -> None:
+        super().begin()
+        self._simulation.checker.on_active = _nothing
+        self._simulation.wires.weather = self._simulation.network.weather = Weather()
+
+
 class RottingStore(RandomSchedule):
     """A schedule whose only faults are bits that flip in the object store."""
 

@@ -21,7 +21,7 @@ from storage.errors import LogDirFailure
 from tests.simulation.cluster.broker import ClusterBroker, Machine, ObserverFeed
 from tests.simulation.cluster.checker import ClusterChecker
 from tests.simulation.cluster.controller import ControllerProcess, open_controller
-from tests.simulation.cluster.coordinators.applications import Applications
+from tests.simulation.cluster.coordinators.applications import Applications, Work
 from tests.simulation.cluster.disks import DataDisk, MetadataDisk
 from tests.simulation.cluster.links import Links
 from tests.simulation.cluster.recovery import Recovery
@@ -90,6 +90,7 @@ class ClusterSimulator(EventSimulator):
         events: int,
         tiered: bool | None = None,
         coordinators: bool | None = None,
+        work: Work | None = None,
     ) -> None:
         self.nodes: dict[int, Node] = {}
         self.quorum_nodes: dict[int, QuorumNode] = {}
@@ -111,7 +112,7 @@ class ClusterSimulator(EventSimulator):
             self.checker.tier = TierChecker(self.checker, self.tier, self.nodes)
         self.applications: Applications | None = None
         if self.metadata_scenario.coordinators:
-            self.applications = Applications(self)
+            self.applications = Applications(self, work)
             self.checker.coordinators = self.applications.checker
         self.wires = Wires(world, Random(f"wires {seed}"))
         self.network = Network(world, Random(f"network {seed}"), self.checker.quorum)

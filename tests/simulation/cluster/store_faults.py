@@ -22,6 +22,7 @@ class StoreFaults(FaultSource):
                 self._lose_responses,
                 self._rot,
                 self._rot,
+                self._lose,
                 self._hide_log_starts,
                 self._leave_unanswered,
             )
@@ -53,6 +54,18 @@ class StoreFaults(FaultSource):
             self._count("rotten bytes in the store")
             if self._random.random() < 0.5:
                 self._after(self._random.choice(_TIMES_MS), tier.weather.restore)
+
+    def _lose(self, tier: Tier) -> None:
+        """Lose an object once there is one; an operator may find it again, or only after all faults."""
+        if self._is_over:
+            return
+        if not tier.weather.lose():
+            self._after(_AGAIN_MS, lambda: self._lose(tier))
+        else:
+            self._note("an object is lost")
+            self._count("lost objects")
+            if self._random.random() < 0.5:
+                self._after(self._random.choice(_TIMES_MS), tier.weather.find_again)
 
     def _hide_log_starts(self, tier: Tier) -> None:
         self._begin(

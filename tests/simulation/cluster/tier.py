@@ -79,6 +79,7 @@ class Tier:
         self.weather.latest_s = 0.0
         self.weather.heal()
         self.weather.restore()
+        self.weather.find_again()
 
     # The truth
 

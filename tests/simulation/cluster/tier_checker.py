@@ -6,8 +6,10 @@
 - NoForeignDeletions: no broker deletes a segment with records of a later leader epoch than its own.
 - TieredReadsAreFinal: consumers read the acknowledged record of each offset or get an error. An offset that was read
   once has the same record for ever. No offset is skipped; no position above the log start offset becomes invalid.
+- LookUpsByTimeAreFirst: an offset that is looked up by a timestamp has a record with at least that timestamp, and no
+  record between it and the log start offset has one.
 
-Rotten segments are excepted from TierReadable, until an operator restores them.
+Rotten and lost segments are excepted from TierReadable, until an operator restores them.
 """
 
 from collections.abc import Mapping
@@ -45,8 +47,11 @@ class TierChecker:
         self._nodes = nodes
         self._sent: set[int] = set()
         self._acknowledged: dict[int, int] = {}
+        self._times: dict[int, int] = {}
+        """The timestamps of the batches that consumers have read, by base offset. Batches have one timestamp each."""
         self._read: dict[int, int] = {}
         """The checksums of the batches that consumers have read, by base offset."""
+        self._log_start = 0
         self._checked: object = None
         self._contents: dict[Uuid, dict[int, int]] = {}
         self._promises = True
@@ -75,6 +80,7 @@ class TierChecker:
     def on_read(self, consumer: int, name: ReplicaName, header: BatchHeader, *, follows: Read | None) -> None:
         self._checker.counts.add("tiered records read", header.record_count)
         first = self._read.setdefault(header.base_offset, header.crc)
+        self._times.setdefault(header.base_offset, header.max_timestamp)
         acknowledged = self._acknowledged.get(header.base_offset, header.crc)
         if self._promises and header.crc != first:
             self._fail_read(f"consumer {consumer} reads two records at {header.base_offset}")
@@ -89,6 +95,27 @@ class TierChecker:
     def on_damaged(self, consumer: int, header: BatchHeader) -> None:
         """Report a batch whose checksum does not match."""
         self._fail_read(f"consumer {consumer} gets the damaged batch {header}")
+
+    def on_time_found(self, timestamp: int, offset: int, found_ms: int) -> None:
+        """Check a look-up by time. Without a result, a leader that is behind proves nothing."""
+        self._checker.counts.add("look-ups by time")
+        if not self._promises or offset < 0:
+            return
+        log_start = self._highest_log_start()
+        known_ms = self._times.get(offset, found_ms)
+        missed = [base for base, each_ms in self._times.items() if log_start <= base < offset and each_ms >= timestamp]
+        if known_ms != found_ms or found_ms < timestamp or missed:
+            self._checker.fail(
+                "LookUpsByTimeAreFirst",
+                f"{timestamp} is at {offset} with {found_ms} (read as {known_ms}); {sorted(missed)[:5]} are earlier",
+            )
+
+    def _highest_log_start(self) -> int:
+        """Return the highest log start offset that a broker has had."""
+        partitions = [self._partition(node_id) for node_id in self._nodes]
+        starts = [each.log.log_start_offset for each in partitions if each is not None]
+        self._log_start = max(self._log_start, *starts) if starts else self._log_start
+        return self._log_start
 
     def on_follower_read(self, consumer: int, name: ReplicaName, replica: int, data: PartitionData) -> None:
         """Count reads of followers; `on_read` checks their records."""
@@ -176,6 +203,7 @@ class TierChecker:
         if signature == self._checked:
             return
         self._checked = signature
+        self._log_start = max(self._log_start, start)
         start = max(start, self._tier.kept_log_start(_id(partition)) or 0)
         found, rotten = self._remote(partition, start, local)
         found.update({each.base_offset: each.crc for each in node.disk.between(TIERED_NAME, local, 2**62)})

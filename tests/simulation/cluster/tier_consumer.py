@@ -1,15 +1,23 @@
 """A consumer of the tiered topic, which goes back to former positions: most of its records are in remote storage."""
 
+from collections import deque
+from functools import partial
 from random import Random
 from typing import Final, Protocol
 
+from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
 from tests.simulation.replication.clients import ClientWitness, Cluster
-from tests.simulation.replication.consumers import Consumer
+from tests.simulation.replication.consumers import OFFSETS_VERSION, Consumer
 from tests.simulation.replication.disk import ReplicaName
+from tests.simulation.replication.network import Outcome
 
+_LOOKING_UP: Final = 0.5
+"""Share of responses after which the consumer looks an offset up by time."""
+_TIMES: Final = 500
 _GOING_BACK: Final = 0.6
 """Share of responses after which the consumer goes back."""
 
@@ -23,6 +31,10 @@ class TieredWitness(ClientWitness, Protocol):
 
     def on_damaged(self, consumer: int, header: BatchHeader) -> None:
         """Report a batch whose checksum does not match."""
+        ...
+
+    def on_time_found(self, timestamp: int, offset: int, found_ms: int) -> None:
+        """Check the first offset with at least a timestamp, and the timestamp of its record."""
         ...
 
 
@@ -42,7 +54,9 @@ class TieredConsumer(Consumer):
     ) -> None:
         super().__init__(cluster, witness, node_id, name, random, timeout_ms=timeout_ms, rate=1.0)
         self._tiered_witness = witness
+        self._times: deque[int] = deque(maxlen=_TIMES)
         self.goes_back = True
+        self._is_looking_up = False
 
     def begin_again(self) -> None:
         """Read everything once more; responses under way belong to former positions."""
@@ -57,10 +71,13 @@ class TieredConsumer(Consumer):
             if not crc_is_valid(records, position, header.size):
                 self._tiered_witness.on_damaged(self._id, header)
         super()._take(data)
+        if self._times and not self._is_looking_up and self.random.random() < _LOOKING_UP:
+            self._look_up_time()
         if self.goes_back and self._read and self.random.random() < _GOING_BACK:
             self._go_back_to(int(len(self._read) * self.random.random() ** 2))
 
     def _take_batch(self, header: BatchHeader) -> None:
+        self._times.append(header.max_timestamp)
         if header.base_offset > self.position:
             self._tiered_witness.on_skip(self._id, self.position, header)
         super()._take_batch(header)
@@ -71,3 +88,23 @@ class TieredConsumer(Consumer):
             self.position = self._read[index].base_offset
             self._read = self._read[:index]
             self._last_epoch = self._read[-1].epoch if self._read else -1
+
+    # Look-ups by time
+
+    def _look_up_time(self) -> None:
+        """Look up the time of a batch that was read, or one beside it."""
+        if self.leader is None:
+            return
+        timestamp = self.random.choice(self._times) + self.random.choice((-1, 0, 0, 1))
+        asked = ListOffsetsPartition(self.name.partition, self.leader_epoch, timestamp)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(self.name.topic, [asked])])
+        self._is_looking_up = True
+        self.ask(self.leader, request, OFFSETS_VERSION, partial(self._on_time_known, timestamp))
+
+    def _on_time_known(self, timestamp: int, outcome: Outcome) -> None:
+        self._is_looking_up = False
+        if isinstance(outcome, Unanswered):
+            return
+        (answer,) = outcome.topics[0].partitions
+        if not answer.error_code:
+            self._tiered_witness.on_time_found(timestamp, answer.offset, answer.timestamp)

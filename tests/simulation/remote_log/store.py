@@ -71,6 +71,10 @@ class TimedObjectStore(MemoryObjectStore):
         self.call_later(late_s, partial(self._land, key, content))
         raise StoreUnavailable(f"put {key}: timed out")
 
+    def put_at_once(self, key: str, content: bytes) -> None:
+        """Put an object without faults."""
+        self._apply(key, content)
+
     def _land(self, key: str, content: bytes) -> None:
         self.landed.add(key)
         self._apply(key, content)
@@ -179,6 +183,8 @@ class Weather:
         self._now_ms = now_ms
         self._late_s = 0.0
         self._lost: set[str] = set()
+        self._missing: dict[str, bytes] = {}
+        """The content of objects that `lose` has removed."""
         self._rotten: dict[str, bytes] = {}
         self._restored = 0
         self._sound: dict[str, bytes] = {}
@@ -248,6 +254,25 @@ class Weather:
         self.memory.replace(key, bytes(content))
         self._rotten[key] = bytes(content)
         return True
+
+    def lose(self) -> bool:
+        """Remove an object of a segment, as no broker asked to; return whether there was one."""
+        suffixes = tuple(each.value for each in ObjectSuffix)
+        keys = [key for key in self.memory.keys() if key.endswith(suffixes) and key not in self._rotten]  # noqa: SIM118
+        if not keys:
+            return False
+        key = self.random.choice(keys)
+        self._missing[key] = bytes(self.memory.content(key))
+        self._lost.add(key)
+        self.memory.delete([key])
+        return True
+
+    def find_again(self) -> None:
+        """Bring back the lost objects, as an operator does; those of deleted segments do no harm."""
+        for key, content in self._missing.items():
+            if self.memory.info(key) is None:
+                self.memory.put_at_once(key, content)
+        self._missing.clear()
 
     def restore_log_starts(self) -> None:
         """Replace rotten log start objects by their former versions, as an operator does.

@@ -30,6 +30,7 @@ from broker.runtime.partitions.log_flusher import LogFlusher
 from broker.runtime.partitions.log_operations import StoredLogOperations
 from broker.runtime.partitions.log_store import DirectoryFailures, LogStore
 from broker.runtime.partitions.log_tasks import LogTasks, LogTaskSettings
+from broker.runtime.partitions.offset_lookup import RemoteLookups
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
@@ -116,9 +117,10 @@ class DataPart:
         self._scenario = scenario
         self.handlers = self._build_handlers(io, broker)
 
-    def use_remote_reads(self, remote_reads: RemoteReads, broker: "Broker") -> None:
-        """Serve consumers from remote storage too."""
+    def use_remote_reads(self, remote_reads: RemoteReads, offsets: RemoteLookups, broker: "Broker") -> None:
+        """Serve fetches and look-ups of consumers from remote storage too."""
         self.handlers = self._build_handlers(broker.io, broker, remote_reads)
+        self.handlers[ListOffsetsRequest] = ListOffsetsHandler(self.partitions, remote=offsets)
 
     def _build_handlers(
         self, io: SimulatedIo, broker: "Broker", remote_reads: RemoteReads | None = None

@@ -70,6 +70,8 @@ class Wires:
         self.pace = 1.0
         """The factor of the time after which held data is sent again."""
         self.messages = 0
+        self.streams = 0
+        """Number of connections so far."""
         self._servers: dict[SocketAddress, Server] = {}
         self._owners: dict[SocketAddress, int] = {}
         self._blocked: frozenset[tuple[int, int]] = frozenset()
@@ -227,6 +229,8 @@ class _Stream:
             wires, server_id, client.node_id, lambda: client, self._on_answer
         )
         self._server: Server | None = None
+        wires.streams += 1
+        self._info = ConnectionInfo(f"connection-{wires.streams}", LISTENER, f"host-{client.node_id}", 50_000)
         self._asked: deque[_Asked] = deque()
         self._waiting: deque[_Asked] = deque()
         self._served: deque[tuple[_Asked, _Served]] = deque()
@@ -298,6 +302,7 @@ class _Stream:
                 served.future.cancel()
         self._waiting.clear()
         self._answers.is_broken = True
+        self._info.closed()
 
     def _serve_next(self) -> None:
         while self._waiting and not self._is_busy:
@@ -315,8 +320,7 @@ class _Stream:
         server = self._server
         assert server is not None
         header = RequestHeader(0, asked.version, 1, self._client_id)
-        connection = ConnectionInfo("connection", LISTENER, f"host-{self._client.node_id}", 50_000)
-        request = Request(header, memoryview(b""), connection, server.process.now_ms(), owner=self)
+        request = Request(header, memoryview(b""), self._info, server.process.now_ms(), owner=self)
         served = _Served(self._wires.copied(asked.message, asked.version), asked.version, request)
         self._served.append((asked, served))
         try:

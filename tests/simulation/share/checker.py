@@ -99,9 +99,9 @@ class ShareChecker(EventLog):
         for offset in [offset for offset, each in held.items() if each.member == member]:
             del held[offset]
 
-    def observe(self, partition: SharePartition) -> None:
-        """Check the start offset of a leader."""
-        epoch, start = partition.leader_epoch, partition.start_offset
+    def observe(self, epoch: int, partition: SharePartition) -> None:
+        """Check the start offset of the leader in an epoch."""
+        start = partition.start_offset
         former = self._starts.get(epoch, start)
         if start < former:
             self.fail("StartNeverGoesBack", f"leader {epoch} goes from {former} to {start}")

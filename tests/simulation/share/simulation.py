@@ -119,7 +119,7 @@ class ShareSimulator(Simulator):
         event()
         for leader in self._leaders:
             if leader.partition is not None and not leader.is_dead:
-                self._checker.observe(leader.partition)
+                self._checker.observe(leader.epoch, leader.partition)
 
     # The log and its leaders.
 

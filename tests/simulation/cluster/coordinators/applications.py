@@ -1,16 +1,20 @@
 """The transactional applications of a cluster: their topics, their processes, and the end of their work."""
 
 from collections.abc import Iterator
+from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from broker.metadata.image.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.metadata.image.topic_names import GROUP_OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.transactions.shard import TransactionShard
 from broker.transactions.state import TransactionPartition, TransactionState
+from protocol.primitives import Uuid
 from tests.simulation.cluster.coordinators.checker import CoordinatorChecker, PipelineWork
+from tests.simulation.cluster.coordinators.members import MEMBERS, GroupMember
 from tests.simulation.cluster.coordinators.offsets import OffsetClient
 from tests.simulation.cluster.coordinators.pipeline import Pipeline
 from tests.simulation.cluster.coordinators.services import WireServices
+from tests.simulation.cluster.coordinators.share_members import ShareMember
 from tests.simulation.cluster.scenario import INPUT
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.disk import ReplicaName
@@ -27,30 +31,55 @@ PIPELINE: Final = "pipeline"
 TOPICS: Final = (
     TopicScenario(name=TRANSACTION_STATE_TOPIC, partitions=2, factor=3, is_clean=True),
     TopicScenario(name=GROUP_OFFSETS_TOPIC, partitions=1, factor=3, is_clean=True),
+    TopicScenario(name=SHARE_STATE_TOPIC, partitions=1, factor=3, is_clean=True),
     TopicScenario(name=OUTPUT, partitions=2, factor=3, is_clean=True),
 )
+SOURCE: Final = ReplicaName(INPUT, 0)
 _FIRST_ID: Final = 301
 _CHANGE_MS: Final = 2_500.0
 _COUNTS: Final = {
     "committed": "transactions committed",
     "aborted": "transactions aborted",
     "fenced producers": "fenced transactional producers",
+    "acquired records": "share records acquired",
+    "acknowledged records": "share records acknowledged",
+    "released records": "share records released",
+    "failed acknowledgements": "failed share acknowledgements",
+    "records at their last delivery": "share records at their last delivery",
 }
+
+
+_MEMBERS: Final = 3
+"""Number of members of each group at first."""
+
+
+class Work(Enum):
+    """The work of a history beside the pipeline and committed offsets."""
+
+    TRANSACTIONS = "transactions"
+    MEMBERS = "members"
+    SHARES = "shares"
+
+
+WORKS: Final = (Work.TRANSACTIONS, Work.MEMBERS, Work.SHARES)
 
 
 class Applications:
     """Producers of transactions and clients that commit offsets. Each instance is a process of its own."""
 
-    def __init__(self, simulation: "ClusterSimulator") -> None:
+    def __init__(self, simulation: "ClusterSimulator", work: Work | None = None) -> None:
         self._simulation = simulation
         self._random = Random(f"applications {simulation.seed}")
         counts = PartCounts(simulation.checker.counts, _COUNTS)
-        self.checker = CoordinatorChecker(simulation.checker, counts, lambda: simulation.world.now_ms)
+        self.checker = CoordinatorChecker(simulation.checker, counts, lambda: simulation.world.now_ms, self)
         self.checker.watched = {GROUP_OFFSETS_TOPIC, OUTPUT}
+        self.checker.shares.on_pruned = self._on_pruned
         self.outputs = [TransactionPartition(OUTPUT, index) for index in range(2)]
         self.instances: list[Application] = []
         self._node_ids = iter(range(_FIRST_ID, _FIRST_ID + 1_000))
-        self._ids = [f"id{number}" for number in range(self._random.randint(1, 2))]
+        self.work = work or Random(f"work {simulation.seed}").choice(WORKS)
+        ids = self._random.randint(1, 2) if self.work is Work.TRANSACTIONS else 0
+        self._ids = [f"id{number}" for number in range(ids)]
         self._stray_share = self._random.choice((0.0, 0.02, 0.1))
         self._is_over = False
         self._is_finished = False
@@ -70,11 +99,50 @@ class Applications:
             self._start_producer(transactional_id)
         services = self._services()
         self.instances.append(OffsetClient("readers", self.outputs[0], services, self._random, self.checker))
-        source = ReplicaName(INPUT, 0)
-        history = histories[source]
-        self.checker.pipeline = PipelineWork(PIPELINE, TransactionPartition(*source), lambda: history.end, self.checker)
+        history = histories[SOURCE]
+        self.checker.pipeline = PipelineWork(PIPELINE, TransactionPartition(*SOURCE), lambda: history.end, self.checker)
         self._start_producer(PIPELINE)
+        if self.work is Work.MEMBERS:
+            for group_id in MEMBERS:
+                for _ in range(_MEMBERS):
+                    self._start_member(group_id)
+        if self.work is Work.SHARES:
+            for _ in range(_MEMBERS):
+                self._start_share_member()
         self._plan()
+
+    def name_of(self, topic_id: Uuid) -> str:
+        """Return the name of a topic, or its id."""
+        topic = self._simulation.checker.committed.image.topics.by_id(topic_id)
+        return str(topic_id) if topic is None else topic.name
+
+    def _on_pruned(self, partition: int, offset: int) -> None:
+        """Let a share coordinator delete its own records."""
+        history = self._simulation.checker.data.histories[ReplicaName(SHARE_STATE_TOPIC, partition)]
+        history.delete(offset)
+        self.checker.counts.add("prunings of share states")
+
+    def share_epoch(self) -> int:
+        """Return the leader epoch of the partition that share groups read."""
+        registration = self._simulation.registration(SOURCE)
+        return -1 if registration is None else registration.leader_epoch
+
+    def _start_share_member(self) -> None:
+        services = self._services()
+        self.checker.note(f"member {services.process.node_id} of a share group starts")
+        history = self._simulation.checker.data.histories[SOURCE]
+        shares = self.checker.shares
+        self.instances.append(
+            ShareMember(
+                TransactionPartition(*SOURCE), services, self._random, lambda: shares.highest_start >= history.end > 0
+            )
+        )
+
+    def _start_member(self, group_id: str) -> None:
+        services = self._services()
+        self.checker.note(f"member {services.process.node_id} of {group_id} starts")
+        partitions = ((OUTPUT, 0), (OUTPUT, 1), (INPUT, 0))
+        self.instances.append(MEMBERS[group_id](group_id, partitions, services, self._random, self.checker.owners))
 
     def _services(self) -> WireServices:
         services = WireServices(self._simulation, next(self._node_ids), self._random)
@@ -102,6 +170,13 @@ class Applications:
         """Start another instance of a producer. The former ones are dead, or go on beside it."""
         if self._is_over:
             return
+        if self.work is not Work.TRANSACTIONS and self._random.random() < 0.8:
+            if self.work is Work.MEMBERS:
+                self._change_member()
+            else:
+                self._change_share_member()
+            self._plan()
+            return
         transactional_id = self._random.choice([*self._ids, PIPELINE])
         running = self._running(transactional_id)
         if not running or self._random.random() < 0.4:
@@ -110,6 +185,30 @@ class Applications:
                     self._kill(instance)
             self._start_producer(transactional_id)
         self._plan()
+
+    def _change_member(self) -> None:
+        """End a member, with or without notice, or start another one."""
+        group_id = self._random.choice(list(MEMBERS))
+        running = [
+            each
+            for each in self.instances
+            if isinstance(each, GroupMember) and each.ownership.group_id == group_id and not each.is_done
+        ]
+        if running and self._random.random() < 0.55:
+            member = self._random.choice(running)
+            if self._random.random() < 0.5:
+                self._kill(member)
+            else:
+                member.is_stopping = True
+        else:
+            self._start_member(group_id)
+
+    def _change_share_member(self) -> None:
+        """Replace a member of the share group, which ends without notice."""
+        running = [each for each in self.instances if isinstance(each, ShareMember) and not each.is_done]
+        if running:
+            self._kill(self._random.choice(running))
+        self._start_share_member()
 
     def _running(self, transactional_id: str) -> list[ProducerInstance]:
         return [

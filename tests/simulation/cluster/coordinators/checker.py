@@ -11,8 +11,8 @@ Nothing is promised any more once a partition of an internal topic or of the app
 which takes more faults at a time than Kafka's guarantees cover.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from broker.groups.records import OffsetCommitted, decode_record
 from broker.metadata.image.topic_names import GROUP_OFFSETS_TOPIC
@@ -20,9 +20,12 @@ from broker.replication.leader import LeaderRole
 from broker.runtime.partitions.partition import Partition
 from broker.transactions.state import TransactionPartition
 from protocol.ids import LeaderEpoch
+from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers
-from protocol.records.reader import FullRecord
+from protocol.records.reader import FullRecord, iter_records
 from storage.log import Log
+from tests.simulation.cluster.coordinators.owners import OwnerChecker
+from tests.simulation.cluster.coordinators.share_checker import ClusterShareChecker
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.history import History
@@ -31,6 +34,8 @@ from tests.simulation.transactions.checker import SentRecord, TransactionChecker
 from tests.simulation.world import Process
 
 _ALL = 1 << 30
+DELIVERY_LIMIT: Final = 6
+"""Number of deliveries of a record of a share group."""
 
 
 class _Leader(NamedTuple):
@@ -89,10 +94,22 @@ class PipelineWork:
             self._checker.fail("PipelineIsExactlyOnce", f"{missing} are below {self.acknowledged}, without output")
 
 
+class Topics(Protocol):
+    """The committed metadata of topics."""
+
+    def name_of(self, topic_id: Uuid) -> str:
+        """Return the name of a topic, or its id."""
+        ...
+
+    def share_epoch(self) -> int:
+        """Return the leader epoch of the partition that share groups read."""
+        ...
+
+
 class CoordinatorChecker(TransactionChecker):
     """The transactions' checker, which writes to the common history."""
 
-    def __init__(self, whole: EventLog, counts: Counts, now_ms: Callable[[], float]) -> None:
+    def __init__(self, whole: EventLog, counts: Counts, now_ms: Callable[[], float], topics: Topics) -> None:
         super().__init__(TransactionCounts(), now_ms)
         self.counts = counts
         self.watched: set[str] = set()
@@ -102,6 +119,10 @@ class CoordinatorChecker(TransactionChecker):
         self.pipeline: PipelineWork | None = None
         self.is_void = False
         """Whether committed records are lost."""
+        self._differences = ""
+        """How the last load from a snapshot differs from a replay of the whole log."""
+        self.owners = OwnerChecker(counts, self.fail_unless_void, topics.name_of)
+        self.shares = ClusterShareChecker(counts, now_ms, DELIVERY_LIMIT, topics.share_epoch, self.fail_unless_void)
         self._history_ends: dict[ReplicaName, int] = {}
         self._whole = whole
         self._ends: dict[TransactionPartition, int] = {}
@@ -115,7 +136,13 @@ class CoordinatorChecker(TransactionChecker):
     def on_broker_event(self, node: Node) -> None:
         """Check the partitions that a broker leads, or believes to lead."""
         broker = node.broker
+        if self._differences:  # found in a task, which would hide the violation
+            self.fail("SnapshotLoadsEqualReplays", self._differences)
         self._find_losses()
+        coordinators = getattr(broker, "coordinators", None)
+        if coordinators is not None:
+            coordinators.shares.partitions.observe()
+        self.shares.raise_failure()
         if broker is None or broker.data is None or self.is_void:
             return
         for topic in broker.data.partitions.by_id.values():
@@ -138,6 +165,11 @@ class CoordinatorChecker(TransactionChecker):
             self.is_void = True
             self.counts.add("histories without promises")
             self.note(f"transactions and offsets are not checked any more: {reason}")
+
+    def fail_unless_void(self, invariant: str, text: str) -> None:
+        """Fail, if anything is promised still."""
+        if not self.is_void:
+            self.fail(invariant, text)
 
     def _check(self, leader: _Leader, log: Log) -> None:
         now, before = (log.high_watermark, log.last_stable_offset), self._seen.get(leader)
@@ -162,12 +194,14 @@ class CoordinatorChecker(TransactionChecker):
         while start < end:
             found = log.read(start, _ALL, end)
             assert found.data, f"{name} has no records from {start} to {end}"
-            for _, header in iter_headers(found.data):
+            for position, header in iter_headers(found.data):
                 start = header.next_offset
                 if header.is_control:
                     self.on_marker(name, header.producer_id, header.base_offset)
                 elif header.is_transactional:
                     self.on_data(name, header.producer_id, header.base_offset)
+                elif name.topic == GROUP_OFFSETS_TOPIC:
+                    self.owners.on_batch(_events(iter_records(found.data, position)))
         self._ends[name] = end
 
     def _first_undecided(self, partition: TransactionPartition, log: Log) -> int:
@@ -215,6 +249,16 @@ class CoordinatorChecker(TransactionChecker):
         if self.pipeline is not None:
             self.pipeline.finish()
 
+    # Snapshots
+
+    def on_snapshot_made(self) -> None:
+        self.counts.add("coordinator snapshots")
+
+    def on_snapshot_load(self, differences: Sequence[str]) -> None:
+        self.counts.add("coordinators loaded from snapshots")
+        if differences and not self.is_void:
+            self._differences = "; ".join(differences)
+
     # Offsets
 
     def on_offset_fetched(self, group_id: str, offset: int, possible: Mapping[int, str]) -> None:
@@ -224,6 +268,13 @@ class CoordinatorChecker(TransactionChecker):
             self.fail(
                 "CommittedOffsetsStay", f"{group_id} is at {offset}, possible is {dict(sorted(possible.items()))}"
             )
+
+
+def _events(records: Iterable[FullRecord]) -> Iterator[object]:
+    """Yield what records of `__consumer_offsets` say."""
+    for record in records:
+        assert record.key is not None
+        yield decode_record(record.key, record.value)
 
 
 def _name(partition: Partition) -> TransactionPartition:

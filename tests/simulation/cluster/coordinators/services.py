@@ -80,6 +80,9 @@ class WireServices:
         assert applications is not None
         return applications
 
+    again = _AGAIN
+    """Errors after which clients ask again, perhaps another broker."""
+
     def now_ms(self) -> float:
         return self._simulation.world.now_ms
 
@@ -138,6 +141,10 @@ class WireServices:
         topic = self._simulation.checker.committed.image.topics.by_name(topic_name)
         assert topic is not None
         return TransactionPartition(topic_name, partition_for(key, topic.partition_count))
+
+    def forget(self, partition: TransactionPartition) -> None:
+        """Look the leader of a partition up again."""
+        self._leaders.pop(partition, None)
 
     # Requests to leaders
 

@@ -7,24 +7,32 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from broker.api.add_offsets_to_txn import AddOffsetsToTxnHandler
 from broker.api.add_partitions_to_txn import AddPartitionsToTxnHandler
+from broker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from broker.api.end_txn import EndTxnHandler
+from broker.api.heartbeat import HeartbeatHandler
 from broker.api.init_producer_id import InitProducerIdHandler
+from broker.api.join_group import JoinGroupHandler
+from broker.api.leave_group import LeaveGroupHandler
 from broker.api.offset_commit import OffsetCommitHandler
 from broker.api.offset_fetch import OffsetFetchHandler
 from broker.api.produce import ProduceHandler
 from broker.api.serving.context import RequestContext
+from broker.api.sync_group import SyncGroupHandler
 from broker.api.txn_offset_commit import TxnOffsetCommitHandler
 from broker.api.write_txn_markers import WriteTxnMarkersHandler
 from broker.config.broker_config import BrokerConfig
 from broker.groups.config import GroupConfig
+from broker.groups.consumer.environment import ConsumerGroupEnvironment, MemberIntervals
 from broker.groups.replay import GROUP_FOLD
 from broker.groups.shard import GroupShard
+from broker.groups.share.environment import ShareGroupEnvironment
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import Done, PeerUnavailable, SocketAddress
 from broker.node.transactions import build_transactions
 from broker.runtime.controller.channel import ControllerChannel
 from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
+from broker.runtime.coordinators.cluster_topics import ImageTopics
 from broker.runtime.coordinators.consumer_group_coordinator import ConsumerGroupCoordinator
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.coordinators.hosted_shard import WriteLimits
@@ -41,16 +49,24 @@ from protocol.ids import BrokerId
 from protocol.messages import Message
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.end_txn import EndTxnRequest
+from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.produce import ProduceRequest
+from protocol.messages.sync_group import SyncGroupRequest
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from protocol.primitives import Uuid
+from tests.simulation.cluster.coordinators.members import HEARTBEAT_MS, SESSION_MS
+from tests.simulation.cluster.coordinators.shares import BrokerShares
+from tests.simulation.cluster.coordinators.snapshots import Snapshots
 from tests.simulation.replication.network import LISTENER, Connection, Outcome, Wires
-from tests.simulation.world import Process
+from tests.simulation.world import Process, SimulatedIo
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.broker import ClusterBroker
@@ -60,7 +76,9 @@ TIMEOUT_MS: Final = 1_500
 """Time that brokers give each other, and writes of coordinators until they are committed."""
 _RETRY_BACKOFF_MS: Final = 20
 _RETRY_BACKOFF_MAX_MS: Final = 100
-_GROUP_CONFIG: Final = GroupConfig(offsets_commit_timeout_ms=TIMEOUT_MS)
+_GROUP_CONFIG: Final = GroupConfig(
+    offsets_commit_timeout_ms=TIMEOUT_MS, group_min_session_timeout_ms=SESSION_MS, group_initial_rebalance_delay_ms=100
+)
 
 Handlers = dict[type, Callable[[Any, RequestContext], Any]]
 
@@ -116,6 +134,10 @@ class BrokerCoordinators:
             spawn=process.spawn,
         )
         config = _config(broker.node.id)
+        checker = broker.coordinator_checker
+        assert checker is not None
+        snapshot_io = SimulatedIo(process, self._random, inline_share=0.5, delay_ms=5.0)
+        self._snapshots = Snapshots(self._runtime, snapshot_io, data.partitions, checker)
         channel, lifecycle = broker.controller_path("producer-ids"), broker.lifecycle
         assert isinstance(channel, ControllerChannel)
         assert lifecycle is not None
@@ -136,8 +158,16 @@ class BrokerCoordinators:
             self._image,
             self._build_marker_peers(),
             self._producer_ids,
-            snapshots=None,
+            self._snapshots.store,
         )
+        self.shares = BrokerShares(
+            self._runtime, config, data.partitions, self._image, self._connect, self._snapshots.store, checker.shares
+        )
+        for shards in (self.groups._runtime, self.transactions._shards, self.shares.states._shards):
+            self._snapshots.watch(shards)
+
+    def _connect(self, purpose: str) -> WirePeers:
+        return WirePeers(self._broker.around.wires, self._broker.process, purpose)
 
     def _build_marker_peers(self) -> LoopbackPeers:
         broker = self._broker
@@ -155,11 +185,24 @@ class BrokerCoordinators:
 
     def _build_groups(self) -> GroupCoordinator:
         runtime, partitions = self._runtime, self._data.partitions
+        intervals = MemberIntervals(SESSION_MS, HEARTBEAT_MS)
+        environment = ConsumerGroupEnvironment(
+            topics=lambda: ImageTopics(self._image()), intervals=lambda _group_id: intervals
+        )
+        share = ShareGroupEnvironment(
+            initialize_retry_interval_ms=500,
+            topics=lambda: ImageTopics(self._image()),
+            intervals=lambda _group_id: intervals,
+        )
         shards = ShardRuntime[GroupShard](
             runtime,
             GROUP_METADATA_TOPIC,
-            lambda: GroupShard(_GROUP_CONFIG, runtime.clock, lambda: str(Uuid(self._random.randbytes(16)))),
-            lambda partition: PartitionLog(partitions.hosted(GROUP_METADATA_TOPIC, partition), runtime.io),
+            lambda: GroupShard(
+                _GROUP_CONFIG, runtime.clock, lambda: str(Uuid(self._random.randbytes(16))), environment, share=share
+            ),
+            lambda partition: PartitionLog(
+                partitions.hosted(GROUP_METADATA_TOPIC, partition), runtime.io, snapshots=self._snapshots.store
+            ),
             WriteLimits(_GROUP_CONFIG.group_coordinator_append_linger_ms, _GROUP_CONFIG.offsets_commit_timeout_ms),
             ShardLoader(runtime.clock, 1_000, GROUP_FOLD),
         )
@@ -170,7 +213,7 @@ class BrokerCoordinators:
             BrokerId(self._broker.node.id),
             runtime.loop,
             OffsetTransactions(GROUP_METADATA_TOPIC, partitions, self.verifier, runtime.clock),
-            ConsumerGroupCoordinator(runtime, shards, self._offsets_partition_count, self._image, lambda: False),
+            ConsumerGroupCoordinator(runtime, shards, self._offsets_partition_count, self._image, lambda: True),
             StreamsGroupCoordinator(shards, self._offsets_partition_count, lambda: False),
         )
 
@@ -190,22 +233,31 @@ class BrokerCoordinators:
             TxnOffsetCommitRequest: TxnOffsetCommitHandler(self.groups, self._image),
             OffsetCommitRequest: OffsetCommitHandler(self.groups, self._image),
             OffsetFetchRequest: OffsetFetchHandler(self.groups, self._image),
+            JoinGroupRequest: JoinGroupHandler(self.groups),
+            SyncGroupRequest: SyncGroupHandler(self.groups),
+            HeartbeatRequest: HeartbeatHandler(self.groups),
+            LeaveGroupRequest: LeaveGroupHandler(self.groups),
+            ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatHandler(self.groups.consumer_groups),
+            **self.shares.handlers(self.groups._runtime, self._offsets_partition_count),
         }
 
     def start(self) -> None:
         """Load what this broker leads, in the order of the product."""
-        for coordinator in (self.groups, self.transactions):
+        for coordinator in (self.groups, self.transactions, self.shares.states):
             self._data.partitions.roles.add_listener(coordinator)
             self._broker.process.spawn(coordinator.run())
+        self._broker.process.spawn(self._snapshots.run())
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply changes of leadership."""
         self.groups.on_metadata(delta, image)
         self.transactions.on_metadata(delta, image)
+        self.shares.states.on_metadata(delta, image)
 
     def close(self) -> None:
         """Stop coordinating."""
         self.transactions.close()
+        self.shares.states.close()
         self.groups.close()
 
 
@@ -218,6 +270,9 @@ def _config(node_id: int) -> BrokerConfig:
             "controller.listener.names": "CONTROLLER",
             "listeners": f"{LISTENER}://:9092",
             "log.dirs": "/data",
+            "share.coordinator.snapshot.update.records.per.snapshot": "5",
+            "share.coordinator.state.topic.prune.interval.ms": "1000",
+            "share.coordinator.write.timeout.ms": str(TIMEOUT_MS),
             "request.timeout.ms": str(TIMEOUT_MS),
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "transaction.state.log.load.buffer.size": "1000",
