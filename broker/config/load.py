@@ -114,6 +114,18 @@ def _known_names(given: Mapping[str, str], warnings: list[str]) -> dict[str, str
     return known
 
 
+def effect_warnings(config: BrokerConfig) -> list[str]:
+    """Return one sentence about each setting without the expected effect, those of the dynamic layers included."""
+    warnings: list[str] = []
+    layers = config.layers
+    _known_names(layers.static, warnings)
+    prefixes = plugin_prefixes(layers.static)
+    for name, value in {**layers.cluster, **layers.broker}.items():
+        if name not in DYNAMIC_ONLY:
+            warnings.extend(_warnings_about(name, value, prefixes))
+    return list(dict.fromkeys(warnings))
+
+
 def _in_units(alias: str, value: str) -> str:
     """Return the value in the unit of the alias's key. A value that is no number stays, for the key's check."""
     unit = ALIAS_UNITS.get(alias, 1)

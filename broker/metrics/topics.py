@@ -4,8 +4,9 @@ The hot path adds to the integers of one topic; totals are summed when read. Ser
 counts stay in the totals.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from heapq import nlargest
 from operator import attrgetter
 
 from broker.metrics.family import Family, Sample
@@ -96,6 +97,12 @@ class BrokerTopicMetrics:
         """Return the sum of a meter over all topics, deleted ones included."""
         value_of: Callable[[TopicMeters], int] = attrgetter(field)
         return value_of(self.elsewhere) + sum(map(value_of, self._topics.values()))
+
+    def busiest(self, count: int) -> Sequence[tuple[str, TopicMeters]]:
+        """Return the topics with the most bytes in and out since the start of the node, the most first."""
+        if not count:
+            return ()
+        return nlargest(count, self._topics.items(), key=lambda each: each[1].bytes_in + each[1].bytes_out)
 
     def families(self) -> list[Family]:
         """Return one family per meter: the total without label, then every topic."""

@@ -31,6 +31,8 @@ class DescribeNodeRequest:
     topics: list[DescribedTopic] = field(default_factory=list)
     max_segments: int = 0  # Remote segments to list for each partition, the newest first.
     share_group: str | None = None  # Share group whose deliveries the partitions are described with.
+    include_health: bool = False  # tag 0; Whether to describe certificates and settings without the expected effect.
+    max_topics: int = 0  # tag 1; Topics to list with their traffic.
 
 
 @lazy_dataclass(slots=True)
@@ -74,6 +76,21 @@ class DescribedPartition:
 
 
 @lazy_dataclass(slots=True)
+class DescribedCertificate:
+    listener: str = ""
+    subject: str = ""
+    not_after_ms: int = 0
+
+
+@lazy_dataclass(slots=True)
+class DescribedTraffic:
+    topic_name: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    messages_in: int = 0
+
+
+@lazy_dataclass(slots=True)
 class DescribeNodeResponse:
     """The state of one node. Counters begin at the start of its process. Versions 0, flexible 0+."""
 
@@ -109,3 +126,13 @@ class DescribeNodeResponse:
     remote_copy_lag_segments: int = 0
     log_dirs: list[DescribedLogDir] = field(default_factory=list)
     partitions: list[DescribedPartition] = field(default_factory=list)
+    isr_shrinks: int = -1  # tag 0; In-sync sets of led partitions that shrank; -1 if the node is no broker.
+    isr_expands: int = -1  # tag 1
+    # tag 2; Elections of leaders that were not in sync, seen in the metadata log; -1 if the node does not count.
+    unclean_elections: int = -1
+    # tag 3; The certificates that listeners present.
+    certificates: list[DescribedCertificate] = field(default_factory=list)
+    # tag 4; Sentences about settings without the expected effect, without values of passwords.
+    config_warnings: list[str] = field(default_factory=list)
+    # tag 5; The topics with the most bytes on this node since its start.
+    traffic: list[DescribedTraffic] = field(default_factory=list)

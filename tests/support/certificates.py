@@ -67,13 +67,13 @@ class CertificateAuthority:
     def pem(self) -> str:
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
-    def issue(self, common_name: str, *hosts: str, organization: str | None = None) -> Identity:
-        """Issue a certificate for a name, valid for `hosts`: DNS names and addresses."""
+    def issue(self, common_name: str, *hosts: str, organization: str | None = None, days: int = 1) -> Identity:
+        """Issue a certificate for a name, valid for `hosts` (DNS names and addresses) and `days`."""
         parts = [x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)]
         if organization is not None:
             parts.insert(0, x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, organization))
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(x509.Name(parts), key, is_authority=False)
+        builder = self._builder(x509.Name(parts), key, is_authority=False, days=days)
         if hosts:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
@@ -84,7 +84,7 @@ class CertificateAuthority:
         return pkcs12.serialize_key_and_certificates(None, None, None, [self.certificate], encryption(password))
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_authority: bool
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_authority: bool, days: int = 1
     ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
@@ -94,7 +94,7 @@ class CertificateAuthority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - DAY)
-            .not_valid_after(now + DAY)
+            .not_valid_after(now + days * DAY)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         )
 

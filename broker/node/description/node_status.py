@@ -12,6 +12,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.coordination.share_partition_key import SharePartitionKey
 from broker.metrics.loop_lag import LoopLag
 from broker.net.server import Server
+from broker.node.description.health_part import add_health
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
 from broker.runtime.partitions.partition import Partition
@@ -19,6 +20,7 @@ from broker.share.records import RecordState
 from protocol.messages.describe_node import (
     DescribedLogDir,
     DescribedPartition,
+    DescribedTraffic,
     DescribeNodeRequest,
     DescribeNodeResponse,
 )
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 PARTITIONS_MAX: Final = 2_000
 SEGMENTS_MAX: Final = 500
+TOPICS_MAX: Final = 500
 PER_TURN: Final = 200
 """Partitions, or logs, that a turn of the event loop looks at."""
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -64,10 +67,12 @@ class NodeStatus:
         """Return the load, and the parts of the state that `request` names."""
         response = self._load()
         ids = await self._runtime.io.submit(self._metadata.quorum.log.snapshots.ids)
+        if request.include_health:
+            await add_health(response, self._metadata.config.get(), self._runtime.tls)
         if ids:
             response.snapshot_end_offset, response.snapshot_epoch = ids[-1].end_offset, ids[-1].epoch
         if self._data is not None:
-            self._add_traffic(response, self._data)
+            self._add_traffic(response, self._data, min(max(request.max_topics, 0), TOPICS_MAX))
             if request.include_log_dirs:
                 response.log_dirs = [await self._log_dir(self._data, each) for each in self._data.log_dirs.directories]
             segments_max = min(max(request.max_segments, 0), SEGMENTS_MAX)
@@ -91,12 +96,19 @@ class NodeStatus:
             connections=sum(each.connections for each in stats),
             loop_lag_micros=int(self._lag.seconds * 1e6),
             requests=sum(each.requests for each in stats),
+            unclean_elections=self._metadata.driver.metrics.unclean_elections,
         )
 
-    def _add_traffic(self, response: DescribeNodeResponse, data: "DataPart") -> None:
+    def _add_traffic(self, response: DescribeNodeResponse, data: "DataPart", topics_max: int) -> None:
         total = data.partitions.traffic.total
         response.bytes_in, response.bytes_out = total("bytes_in"), total("bytes_out")
         response.messages_in = total("messages_in")
+        response.traffic = [
+            DescribedTraffic(name, meters.bytes_in, meters.bytes_out, meters.messages_in)
+            for name, meters in data.partitions.traffic.busiest(topics_max)
+        ]
+        figures = data.partitions.roles.figures
+        response.isr_shrinks, response.isr_expands = figures.isr_shrinks, figures.isr_expands
         response.remote_fetch_bytes = total("remote_fetch_bytes")
         response.remote_fetch_errors = total("remote_fetch_errors")
         if self._remote is not None:

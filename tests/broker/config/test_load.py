@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from broker.config.errors import ConfigError
-from broker.config.load import load_config
+from broker.config.load import effect_warnings, load_config
 
 
 def properties(directory: Path, text: str) -> str:
@@ -156,3 +156,17 @@ def test_value_other_than_the_fixed_one_warns() -> None:
     assert load_config(None, ["log.cleaner.threads=1"], {})[1] == []
     (warning,) = load_config(None, ["log.cleaner.threads=4"], {})[1]
     assert warning.startswith("log.cleaner.threads is 4, but Ottla acts as if it were 1")
+
+
+def test_dynamic_settings_without_effect_are_named_with_the_static_ones() -> None:
+    config, warnings = load_config(None, ["no.such.key=1"], {})
+    dynamic, problems = config.with_dynamic(cluster={"num.io.threads": "4"}, broker={"compression.type": "zstd"})
+    found = effect_warnings(dynamic)
+    assert problems == []
+    assert found[0] == warnings[0] == "no.such.key is not a configuration key and has no effect."
+    assert found[1:] == ["num.io.threads is a key of Apache Kafka that Ottla does not act upon."]
+
+
+def test_lone_node_without_settings_has_no_effect_warnings() -> None:
+    config, _ = load_config(None, [], {})
+    assert effect_warnings(config) == []
