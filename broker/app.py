@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.api.pipeline.pipeline import RequestPipelines
+from broker.api.pipeline.tracing import RequestTracing
 from broker.clock import SystemClock
 from broker.config.broker_config import BrokerConfig
 from broker.http.routes import node_routes
@@ -56,6 +57,7 @@ from broker.node.security.logins import NodeLogins
 from broker.node.security.sasl import NodeSasl
 from broker.node.tasks import NodeTasks, StopRequested
 from broker.node.tls import NodeTls
+from broker.node.tracing import TracingConfig
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.loop.io_thread import IoThread
 from broker.runtime.loop.thread_pool import ThreadPool
@@ -148,6 +150,7 @@ class Node:
         self._requests = RequestMetrics(self._runtime.clock.monotonic_ms)
         self._exposition = Exposition([self._lag.family()])  # Replaced once the parts of the node exist.
         self._console = NodeConsole(config, self._runtime, self._authorizer, self._audit.trail)
+        self._tracing = RequestTracing(self._runtime.clock)
         self._undo = contextlib.AsyncExitStack()
         self._not_ready = "the node is starting"
 
@@ -219,6 +222,7 @@ class Node:
             self._tasks.fail,
         )
         metadata.driver.add_publisher(self._runtime.tls)
+        metadata.driver.add_publisher(TracingConfig(self._tracing, metadata.config.get))
         follow_metadata(self._authorizer, metadata)
         self._tasks.spawn(self._runtime.tls.watch(metadata.config.get))
         self._undo.callback(metadata.close)
@@ -249,6 +253,7 @@ class Node:
             self._audit.trail,
             self._sasl,
             status,
+            self._tracing,
         )
         early = early_listeners(self._config, self._authorizer)
         server.start(early)
@@ -283,7 +288,14 @@ class Node:
         broker.take_up_roles()
         status.serve(broker.data, broker.remote)
         self._client_pipelines = build_client_pipelines(
-            broker, self._loggers, self._requests, self._authorizer, self._audit.trail, self._sasl, status
+            broker,
+            self._loggers,
+            self._requests,
+            self._authorizer,
+            self._audit.trail,
+            self._sasl,
+            status,
+            self._tracing,
         )
         metadata.driver.add_publisher(ConnectionQuotas(server, metadata.config.get, self._tasks.spawn))
         if metadata.topic is not None:

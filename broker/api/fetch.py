@@ -23,6 +23,7 @@ from broker.fetch.rounds import FetchRounds
 from broker.fetch.service import FetchService
 from broker.fetch.sessions import SessionRefused
 from broker.fetch.source import FetchSource
+from broker.net.request_trace import Stage
 from broker.runtime.partitions.reads import FetchTarget, LogReadResult
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -101,7 +102,12 @@ class FetchHandler:
                 )
             elif not context.allows(CLUSTER_ACTION, CLUSTER_RESOURCE_NAME):
                 options = options._replace(may_read=_denies, rights=_NO_RIGHTS)
+        trace = context.request.trace
+        if trace is not None:
+            trace.enter(Stage.LOG)
         rounds = self._fetches.read(opened, options)
+        if trace is not None:
+            trace.enter(_stage_after(rounds))
         if rounds.is_over and not rounds.cold:
             return self._answer(context, rounds)
         return self._fetches.delay(rounds, partial(self._answer, context), context.when_input_ended)
@@ -131,6 +137,13 @@ class FetchHandler:
         mute(context.connection, throttle_ms)
         report_throttle(response, throttle_ms)
         return response
+
+
+def _stage_after(rounds: FetchRounds) -> Stage:
+    """Return what a fetch does after its first round: answer, read the disk, wait for remote storage or for records."""
+    if rounds.is_over:
+        return Stage.LOG if rounds.cold else Stage.LOCAL
+    return Stage.REMOTE if rounds.remote is not None and rounds.remote.is_awaited else Stage.WAIT
 
 
 def _denies(_topic: str) -> bool:

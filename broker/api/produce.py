@@ -26,6 +26,7 @@ from broker.clock import Clock
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_internal
 from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
+from broker.net.request_trace import Stage
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.partition import HostedTopic, Partition, RecordsRefused
@@ -88,7 +89,12 @@ class ProduceHandler:
         return response if response is None or isinstance(response, ProduceResponse) else await response
 
     def _append(self, produce: "_Produce") -> ProduceResponse | Awaitable[ProduceResponse] | None:
+        trace = produce.context.request.trace
+        if trace is not None:
+            trace.enter(Stage.LOG)
         produce.append_all()
+        if trace is not None:
+            trace.enter(Stage.REPLICATION if produce.waiting else Stage.LOCAL)
         request = produce.request
         if request.acks == 0:
             if produce.has_failed:

@@ -9,7 +9,7 @@ import click
 from broker.cli.diagnosis.cluster_survey import ClusterSurvey
 from broker.cli.diagnosis.examination import examine
 from broker.cli.diagnosis.facts import REBALANCING, ClusterFacts
-from broker.cli.diagnosis.finding import Finding, Severity
+from broker.cli.diagnosis.finding import ClusterFinding, Severity
 from broker.cli.diagnosis.text import addressed, report_lines, severity_counts
 from broker.cli.diagnosis.work_rules import REBALANCE_MS_MAX
 from broker.cli.shared.options import client_options, json_option
@@ -81,8 +81,8 @@ def _is_rebalancing(before: ClusterFacts, now: ClusterFacts) -> bool:
     return any(group.state in REBALANCING and group.id in earlier for group in now.groups)
 
 
-def _no_broker(bootstrap_server: str, reason: str) -> Finding:
-    return Finding(
+def _no_broker(bootstrap_server: str, reason: str) -> ClusterFinding:
+    return ClusterFinding(
         Severity.CRITICAL,
         "no-broker-answers",
         bootstrap_server,
@@ -93,7 +93,7 @@ def _no_broker(bootstrap_server: str, reason: str) -> Finding:
     )
 
 
-def _print(findings: Sequence[Finding], facts: ClusterFacts | None, *, as_json: bool) -> None:
+def _print(findings: Sequence[ClusterFinding], facts: ClusterFacts | None, *, as_json: bool) -> None:
     if not as_json:
         click.echo("\n".join(report_lines(findings, facts)))
         return

@@ -131,6 +131,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         "_reported_parked",
         "_responses",
         "_shared",
+        "_traced",
         "_transport",
         "_unsent_when_expired",
         "_writer",
@@ -169,6 +170,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._input_ended = False  # a CloseConnection is parked: later frames are ignored
         self._unsent_when_expired = 0
+        self._traced: list[Request] = []  # requests with a trace whose responses were handed to the writer
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         shared.idle.touch(self, shared.clock.monotonic_ms())
 
@@ -210,6 +212,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self._parked.clear()
         self._parked_bytes = 0
         self._responses.drop_from()
+        self._end_traces("connection closed")
         self._receiver.abandon()
         self._report_to_backlog()
         self._shared.backlog.forget(self)
@@ -310,6 +313,8 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             self._parked_bytes -= request.size
             self._begin(request)
         self._writer.flush()
+        if self._traced and not self._holds & Hold.WRITE:
+            self._end_traces("answered")
         self._regulate_reading()
 
     def _next_turn(self) -> None:
@@ -335,6 +340,8 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             self._hold_if_withheld()
         elif response is not None:
             self._writer.add(response)
+            if request.trace is not None:
+                self._traced.append(request)
         self._mute_if_asked()
 
     # Responses that are not ready at once.
@@ -356,6 +363,8 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         """Take the outcome of a handler that had to wait."""
         slot.request.on_answered()
         if slot.is_dropped:
+            if slot.request.trace is not None:
+                slot.request.trace.finish(slot.request, "connection closed")
             self._log_late_failure(future)
             return
         self._release(slot.request)
@@ -366,8 +375,11 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         else:
             self._responses.drop_from(slot)
             self._close_in_order(error)
-        for response in self._responses.take_ready():
-            self._writer.add(response)
+        for ready in self._responses.take_ready():
+            if ready.response is not None:
+                self._writer.add(ready.response)
+            if ready.request.trace is not None:
+                self._traced.append(ready.request)
         self._hold_if_withheld()
         self._pump()
         if self._holds & Hold.ENDING and not self._responses:
@@ -399,6 +411,8 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         """Begin the mute that a quota set, even if the response of the request cannot leave yet."""
         if self.info.mute_ms > 0:
             self._holds |= Hold.MUTE
+            if not self._mutes:
+                self.info.muted_from_ms = self._shared.clock.monotonic_ms()
             self._mutes += 1
             self._shared.timers.call_later(self.info.mute_ms / 1000, self._unmute)
             self.info.mute_ms = 0.0
@@ -407,6 +421,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self._mutes -= 1
         if not self._mutes:  # the longest of several mutes counts
             self._holds &= ~Hold.MUTE
+            self.info.muted_until_ms = self._shared.clock.monotonic_ms()
             self._pump()
 
     def _close_in_order(self, error: BaseException) -> None:
@@ -428,6 +443,13 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             if error.last_response is not None and not self._responses:
                 self._writer.add(error.last_response)
         self.finish()
+
+    def _end_traces(self, outcome: str) -> None:
+        """End the traces of requests whose responses the transport has taken, or will never take."""
+        traced, self._traced = self._traced, []
+        for request in traced:
+            if request.trace is not None:
+                request.trace.finish(request, outcome)
 
     def _log_late_failure(self, future: "asyncio.Future[EncodedResponse]") -> None:
         """Log the failure of a handler whose connection is gone; its cancellation is expected."""

@@ -1,4 +1,6 @@
-"""Warnings about peers, limited so that a hostile peer cannot fill a disk with log lines."""
+"""Log lines about peers, limited so that a hostile peer cannot fill a disk."""
+
+from collections.abc import Callable
 
 from broker.logs import EventLog
 
@@ -7,19 +9,31 @@ REFILL_MS = 1_000.0  # one more line per second after the burst
 
 
 class RateLimitedLog:
-    """At most `BURST` lines at once, then one per second; the next line reports how many were suppressed."""
+    """At most `burst` lines at once, then one per `refill_ms`; the next line reports how many were suppressed.
 
-    __slots__ = ("_allowed", "_log", "_refilled_ms", "_suppressed")
+    `write` logs a line, by default as a warning.
+    """
 
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-        self._allowed = float(BURST)
+    __slots__ = ("_allowed", "_burst", "_refill_ms", "_refilled_ms", "_suppressed", "_write")
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        burst: float = BURST,
+        refill_ms: float = REFILL_MS,
+        write: Callable[..., None] | None = None,
+    ) -> None:
+        self._write = log.warning if write is None else write
+        self._burst = float(burst)
+        self._refill_ms = refill_ms
+        self._allowed = float(burst)
         self._refilled_ms = 0.0
         self._suppressed = 0
 
     def report(self, event: str, now_ms: float, **fields: object) -> None:
-        """Log `event` as a warning, or count it as suppressed."""
-        self._allowed = min(float(BURST), self._allowed + (now_ms - self._refilled_ms) / REFILL_MS)
+        """Log `event`, or count it as suppressed."""
+        self._allowed = min(self._burst, self._allowed + (now_ms - self._refilled_ms) / self._refill_ms)
         self._refilled_ms = now_ms
         if self._allowed < 1.0:
             self._suppressed += 1
@@ -28,4 +42,4 @@ class RateLimitedLog:
         if self._suppressed:
             fields["suppressed"] = self._suppressed
             self._suppressed = 0
-        self._log.warning(event, **fields)
+        self._write(event, **fields)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from broker.net.request_trace import RequestTrace
 from protocol.headers import RequestHeader
 from protocol.primitives import Buffer
 
@@ -59,6 +60,8 @@ class ConnectionInfo:
     client_software_name: str = UNKNOWN_SOFTWARE
     client_software_version: str = UNKNOWN_SOFTWARE
     mute_ms: float = 0.0
+    muted_from_ms: float = 0.0  # the last mute, on the monotonic clock
+    muted_until_ms: float = 0.0
     is_authenticated: bool = True
     is_token_authenticated: bool = False
     takes_raw_tokens: bool = False
@@ -112,6 +115,7 @@ class Request:
     owner: RequestOwner | None = None
     is_applied: bool = False
     is_quota_exempt: bool = False  # a request of another broker, which no client quota counts
+    trace: RequestTrace | None = None  # the stages so far, while the request is traced
     charged_throttle_ms: int | None = None  # the throttle time of bytes that were charged before the response was ready
     _busy_ms: float = 0.0
     _step_began_ms: float | None = None

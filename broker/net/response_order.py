@@ -4,7 +4,6 @@ import asyncio
 from collections import deque
 
 from broker.net.request import EncodedResponse, Request
-from protocol.primitives import Buffer
 
 
 class ResponseSlot:
@@ -57,14 +56,13 @@ class ResponseOrder:
         self.open_bytes -= slot.request.size
         self.withheld_bytes += _size(response)
 
-    def take_ready(self) -> list[list[Buffer]]:
-        """Remove and return the responses that no open slot precedes."""
-        ready: list[list[Buffer]] = []
+    def take_ready(self) -> list[ResponseSlot]:
+        """Remove and return the slots that no open slot precedes."""
+        ready: list[ResponseSlot] = []
         while self._slots and self._slots[0].is_done:
-            response = self._slots.popleft().response
-            self.withheld_bytes -= _size(response)
-            if response is not None:
-                ready.append(response)
+            slot = self._slots.popleft()
+            self.withheld_bytes -= _size(slot.response)
+            ready.append(slot)
         return ready
 
     def drop_from(self, slot: ResponseSlot | None = None) -> None:

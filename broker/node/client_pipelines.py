@@ -7,6 +7,7 @@ from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.pipeline.quota import ClientThrottle
+from broker.api.pipeline.tracing import RequestTracing
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.routes import BrokerServices, broker_routes
 from broker.metrics.requests import RequestMetrics
@@ -43,6 +44,7 @@ def build_client_pipelines(
     audit: AuditTrail | None,
     sasl: NodeSasl,
     node: NodeDescription,
+    tracing: RequestTracing,
 ) -> RequestPipelines:
     """Build the request pipelines of the client listeners over the parts of the node."""
     runtime, config, directories = broker.runtime, broker.config, broker.directories
@@ -90,5 +92,5 @@ def build_client_pipelines(
         remote_reads=None if remote is None else remote.reads,
         remote_offsets=None if remote is None else remote.offsets,
     )
-    dispatcher = Dispatcher(broker_routes(services), runtime.clock, requests, throttle, authorizer, audit)
+    dispatcher = Dispatcher(broker_routes(services), runtime.clock, requests, throttle, authorizer, audit, tracing)
     return RequestPipelines(dispatcher, sasl.services(lambda: metadata.cache.image, runtime.clock, audit))

@@ -4,6 +4,7 @@ from broker.api.describe_node import NodeDescription
 from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines
+from broker.api.pipeline.tracing import RequestTracing
 from broker.api.serving.controller_routes import ControllerServices, controller_routes
 from broker.api.serving.dispatch import Dispatcher
 from broker.clock import Clock
@@ -38,6 +39,7 @@ def build_controller_pipelines(
     audit: AuditTrail | None,
     sasl: NodeSasl,
     node: NodeDescription,
+    tracing: RequestTracing,
 ) -> RequestPipelines:
     """Build the request pipelines of the controller listeners."""
     quorum = metadata.quorum.driver
@@ -60,7 +62,7 @@ def build_controller_pipelines(
             metadata.driver.metrics, clock.monotonic_ms, config.broker_heartbeat_interval_ms / 2
         ),
     )
-    dispatcher = Dispatcher(controller_routes(services), clock, requests, authorizer=authorizer, audit=audit)
+    dispatcher = Dispatcher(controller_routes(services), clock, requests, None, authorizer, audit, tracing)
     return RequestPipelines(dispatcher, sasl.services(lambda: metadata.cache.image, clock, audit))
 
 

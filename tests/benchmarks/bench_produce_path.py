@@ -20,6 +20,7 @@ from immutables import Map
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.permission import READ_TOPIC, WRITE_TOPIC
 from broker.api.pipeline.pipeline import RequestPipelines
+from broker.api.pipeline.tracing import RequestTracing
 from broker.api.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
@@ -67,7 +68,8 @@ class ProduceBenchmark:
         self._connection = ConnectionInfo("bench", "PLAINTEXT", "127.0.0.1", 1)
 
         def pipeline(authorizer: Authorizer | None) -> Dispatch:
-            dispatcher = Dispatcher(table, clock, RequestMetrics(clock.monotonic_ms), None, authorizer)
+            metrics = RequestMetrics(clock.monotonic_ms)
+            dispatcher = Dispatcher(table, clock, metrics, None, authorizer, None, RequestTracing(clock))
             return RequestPipelines(dispatcher).open(self._connection)
 
         self._dispatch = pipeline(None)

@@ -14,11 +14,13 @@ from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.permission import Requirement, Unrestricted
 from broker.api.pipeline.quota import RequestQuota
+from broker.api.pipeline.tracing import RequestTracing
 from broker.api.serving.context import RequestContext
 from broker.api.serving.errors import error_response
 from broker.api.serving.route import Route
 from broker.clock import Clock
 from broker.net.request import CloseConnection, EncodedResponse, Request
+from broker.net.request_trace import Stage
 from protocol.api_keys import ApiKey
 from protocol.compiler import decoder
 from protocol.errors import ErrorCode, KafkaError
@@ -48,7 +50,7 @@ class Dispatcher:
     """Answers requests from a table of routes. Handlers that finish at once cost no task.
 
     `quota` is None where no client quota applies, `authorizer` is None where everything is allowed, `audit`
-    without an audit log.
+    without an audit log, `tracing` where no request is ever traced.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Dispatcher:
         quota: RequestQuota | None = None,
         authorizer: Authorizer | None = None,
         audit: AuditTrail | None = None,
+        tracing: RequestTracing | None = None,
     ) -> None:
         self._routes = {int(route.key): route for route in routes}
         self._clock = clock
@@ -66,6 +69,7 @@ class Dispatcher:
         self._quota = quota
         self._authorizer = authorizer
         self.audit = audit
+        self._tracing = tracing
 
     @property
     def authorizer(self) -> Authorizer | None:
@@ -90,6 +94,9 @@ class Dispatcher:
         is_measured = quota is not None and quota.is_enabled
         if is_measured:
             request.begin_step(self._clock.monotonic_ms())
+        tracing = self._tracing
+        if tracing is not None and tracing.is_enabled:
+            tracing.begin(request)
         message, _end = decoder(route.request_class, version)(request.body, 0)  # Route.decode, without its call
         context = RequestContext(
             version, header.client_id or "", request.connection, request, self._authorizer, self.audit
@@ -105,6 +112,8 @@ class Dispatcher:
             response = self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         if response is None or isinstance(response, route.response_class):
             return self._encode(route, request, response)
+        if tracing is not None and request.trace is not None:
+            tracing.on_pending(request, request.trace)
         later = self._encode_later(route, request, message, response)
         if not is_measured:
             return later
@@ -129,10 +138,14 @@ class Dispatcher:
         if quota is not None and is_measured:
             quota.on_response(request, response, now_ms)
         if response is None:
+            if request.trace is not None:
+                request.trace.finish(request)
             return None
         encoded = encode_response(header.api_key, header.api_version, header.correlation_id, response)
         if quota is not None and is_measured:
             quota.on_encoded(request, self._clock.monotonic_ms())
+        if request.trace is not None:
+            request.trace.enter(Stage.SEND)
         return encoded
 
     async def _encode_later(
@@ -147,6 +160,8 @@ class Dispatcher:
         except Exception:
             log.exception(_FAILURE, route.key.name)
             response = self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        if request.trace is not None:
+            request.trace.enter(Stage.LOCAL)
         return self._encode(route, request, response)
 
     def _error_response(self, route: Route, message: Message, error: KafkaError) -> Message:

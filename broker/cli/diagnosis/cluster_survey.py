@@ -10,17 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from broker.cli.diagnosis.broker_survey import BrokerSurvey
 from broker.cli.diagnosis.facts import (
     BrokerFacts,
     ClusterFacts,
     GroupFacts,
     HangingFacts,
+    MetadataQuorumFacts,
     PartitionFacts,
-    QuorumFacts,
     UncheckedFact,
     VoterFacts,
 )
-from broker.cli.diagnosis.node_survey import NodeSurvey
 from broker.cli.shared.quorum_report import METADATA_TOPIC
 from broker.cli.shared.transactions import KnownProducer, describe_producers, hanging
 from broker.client import Client, ClientError, ConnectionLost, UnsupportedVersion, raise_for
@@ -74,7 +74,7 @@ class ClusterSurvey:
         self._client = client
         self._detailed = detailed
         self._topics_max = topics_max
-        self._nodes: dict[tuple[int, str, int], NodeSurvey] = {}
+        self._nodes: dict[tuple[int, str, int], BrokerSurvey] = {}
         self._pool = ThreadPoolExecutor(PARALLEL_NODES)
         self._unchecked: list[UncheckedFact] = []
 
@@ -92,7 +92,7 @@ class ClusterSurvey:
         self._unchecked = []
         cluster, knows_fenced = self._client.retrying(self._cluster)
         nodes = self._surveys(cluster.brokers)
-        brokers = list(self._pool.map(NodeSurvey.take, nodes))
+        brokers = list(self._pool.map(BrokerSurvey.take, nodes))
         groups = {group.id: group for node in nodes for group in node.groups}
         self._unchecked += [each for node in nodes for each in node.unchecked]
         partitions = self._part("topics", self._partitions) or ()
@@ -116,7 +116,7 @@ class ClusterSurvey:
     def groups(self, facts: ClusterFacts) -> Sequence[GroupFacts]:
         """Return the groups again, without anything else."""
         nodes = [node for node in self._nodes.values() if any(node.broker.broker_id == b.id for b in facts.live)]
-        list(self._pool.map(NodeSurvey.take, nodes))
+        list(self._pool.map(BrokerSurvey.take, nodes))
         return sorted({group.id: group for node in nodes for group in node.groups}.values())
 
     def _part(self, subject: str, ask: Callable[[], T]) -> T | None:
@@ -144,12 +144,12 @@ class ClusterSurvey:
         raise_for(answer.error_code, "the cluster", answer.error_message)
         return answer, knows_fenced
 
-    def _surveys(self, brokers: Iterable[DescribeClusterBroker]) -> Sequence[NodeSurvey]:
+    def _surveys(self, brokers: Iterable[DescribeClusterBroker]) -> Sequence[BrokerSurvey]:
         """Return the survey of each broker, with the connection of the last time if it has the same address."""
         former, self._nodes = self._nodes, {}
         for broker in sorted(brokers, key=lambda each: each.broker_id):
             key = (broker.broker_id, broker.host, broker.port)
-            survey = former.pop(key, None) or NodeSurvey(
+            survey = former.pop(key, None) or BrokerSurvey(
                 broker, self._client.config, detailed=self._detailed, topics_max=self._topics_max
             )
             survey.broker = broker
@@ -209,7 +209,7 @@ class ClusterSurvey:
                         found[result.resource_name] = int(config.value or "1")
         return found
 
-    def _quorum(self) -> QuorumFacts | None:
+    def _quorum(self) -> MetadataQuorumFacts | None:
         """Return the quorum as its leader describes it; None if it may not be described.
 
         Brokers forward the request, so that the lack of an active controller shows as a failure.
@@ -225,13 +225,13 @@ class ClusterSurvey:
             return None
         except ConnectionLost as error:
             self._client.forget()
-            return QuorumFacts(-1, failure=str(error).rstrip("."))
+            return MetadataQuorumFacts(-1, failure=str(error).rstrip("."))
         except KafkaError as error:
             if error.code in REFUSALS:
                 self._unchecked.append(UncheckedFact("the quorum", error.message.rstrip(".")))
                 return None
-            return QuorumFacts(-1, failure=error.message.rstrip("."))
-        return QuorumFacts(
+            return MetadataQuorumFacts(-1, failure=error.message.rstrip("."))
+        return MetadataQuorumFacts(
             found.leader_id,
             found.leader_epoch,
             found.high_watermark,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from broker.cli.diagnosis.facts import BrokerFacts, ClusterFacts, LogDirFacts
-from broker.cli.diagnosis.finding import Finding, Severity, bytes_text, counted, duration_text, listed
+from broker.cli.diagnosis.finding import ClusterFinding, Severity, bytes_text, counted, duration_text, listed
 
 USED_WARNING: Final = 0.85
 USED_CRITICAL: Final = 0.95
@@ -30,7 +30,7 @@ class _Place(NamedTuple):
     directory: LogDirFacts
 
 
-def disk_findings(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Finding]:
+def disk_findings(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[ClusterFinding]:
     """Yield the findings about disks."""
     places = [_Place(broker, each) for broker in now.brokers for each in broker.log_dirs]
     yield from _offline([place for place in places if place.directory.failure is not None])
@@ -49,9 +49,9 @@ def _sizes(facts: ClusterFacts) -> dict[tuple[int, str], int]:
     return {(broker.id, each.path): each.size_bytes for broker in facts.brokers for each in broker.log_dirs}
 
 
-def _offline(found: list[_Place]) -> Iterator[Finding]:
+def _offline(found: list[_Place]) -> Iterator[ClusterFinding]:
     for broker, directory in found:
-        yield Finding(
+        yield ClusterFinding(
             Severity.CRITICAL,
             "offline-log-directory",
             f"broker {broker.id}, {directory.path}",
@@ -65,7 +65,7 @@ def _offline(found: list[_Place]) -> Iterator[Finding]:
 
 def _filling(
     volume: _Volume, found: list[_Place], earlier: dict[tuple[int, str], int], elapsed_ms: int, now_ms: int
-) -> Iterator[Finding]:
+) -> Iterator[ClusterFinding]:
     usable = min(place.directory.usable_bytes for place in found)
     used = 1 - usable / volume.total_bytes
     growth = 0.0
@@ -85,7 +85,7 @@ def _filling(
         )
     names = [f"broker {place.broker.id} {place.directory.path}" for place in found]
     holders = counted(len(found), "log directory", "log directories")
-    yield Finding(
+    yield ClusterFinding(
         Severity.CRITICAL if used >= USED_CRITICAL or (is_soon and used >= USED_WARNING) else Severity.WARNING,
         "disk-filling",
         names[0] if len(names) == 1 else f"{holders} on {volume.host}",

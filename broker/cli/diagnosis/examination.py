@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from broker.cli.diagnosis.disk_rules import disk_findings
 from broker.cli.diagnosis.facts import ClusterFacts
-from broker.cli.diagnosis.finding import Finding, Severity, counted, listed
+from broker.cli.diagnosis.finding import ClusterFinding, Severity, counted, listed
 from broker.cli.diagnosis.node_rules import node_findings
 from broker.cli.diagnosis.partition_rules import partition_findings
 from broker.cli.diagnosis.quorum_rules import quorum_findings
 from broker.cli.diagnosis.work_rules import work_findings
 
 
-def examine(now: ClusterFacts, before: ClusterFacts | None = None) -> list[Finding]:
+def examine(now: ClusterFacts, before: ClusterFacts | None = None) -> list[ClusterFinding]:
     """Return the findings, the most severe first; `before` is an earlier sample, for rates and growth."""
     found = [
         *quorum_findings(now),
@@ -25,10 +25,10 @@ def examine(now: ClusterFacts, before: ClusterFacts | None = None) -> list[Findi
     return sorted(found, key=lambda each: order.index(each.severity))
 
 
-def _unchecked(facts: ClusterFacts) -> Iterator[Finding]:
+def _unchecked(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     if facts.unchecked:
         shown = [f"{each.subject} ({each.reason})" for each in facts.unchecked]
-        yield Finding(
+        yield ClusterFinding(
             Severity.WARNING,
             "not-examined",
             "this examination",

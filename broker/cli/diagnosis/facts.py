@@ -121,7 +121,7 @@ class VoterFacts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumFacts:
+class MetadataQuorumFacts:
     """The metadata quorum by its leader; `leader_id` is negative without an active controller."""
 
     leader_id: int
@@ -172,7 +172,7 @@ class ClusterFacts:
 
     time_ms: int
     brokers: Sequence[BrokerFacts] = ()
-    quorum: QuorumFacts | None = None
+    quorum: MetadataQuorumFacts | None = None
     partitions: Sequence[PartitionFacts] = ()
     min_isr: Mapping[str, int] = field(default_factory=dict)
     groups: Sequence[GroupFacts] = ()

@@ -20,7 +20,7 @@ class Severity(Enum):
     INFO = "info"
 
 
-class Finding(NamedTuple):
+class ClusterFinding(NamedTuple):
     """One thing that is wrong. `code` is the heading of its section in docs/troubleshooting.md."""
 
     severity: Severity

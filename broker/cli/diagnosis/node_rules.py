@@ -6,7 +6,7 @@ from statistics import median
 from typing import Final
 
 from broker.cli.diagnosis.facts import BrokerFacts, CertificateFacts, ClusterFacts, NodeFacts
-from broker.cli.diagnosis.finding import Finding, Severity, counted, duration_text, listed
+from broker.cli.diagnosis.finding import ClusterFinding, Severity, counted, duration_text, listed
 
 CLOCK_SKEW_MS_MAX: Final = 1_000
 """Difference of two wall clocks beyond the time of a request."""
@@ -25,7 +25,7 @@ DEFAULT_FACTOR: Final = "default.replication.factor"
 MS_PER_HOUR: Final = 3_600_000
 
 
-def node_findings(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Finding]:
+def node_findings(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[ClusterFinding]:
     """Yield the findings about nodes."""
     yield from _absent(now)
     yield from _silent(now)
@@ -39,7 +39,7 @@ def node_findings(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Fi
     yield from _metadata_level(now)
 
 
-def _absent(facts: ClusterFacts) -> Iterator[Finding]:
+def _absent(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield brokers that are fenced, or that replicas name although they are not registered."""
     fenced = [broker.id for broker in facts.brokers if broker.is_fenced]
     known = {broker.id for broker in facts.brokers}
@@ -53,7 +53,7 @@ def _absent(facts: ClusterFacts) -> Iterator[Finding]:
         gone = sum(each.leader < 0 for each in affected)
         more = f" {counted(gone, 'of them has', 'of them have')} no leader." if gone else ""
         verb = "is" if len(ids) == 1 else "are"
-        yield Finding(
+        yield ClusterFinding(
             Severity.WARNING,
             code,
             _brokers(ids),
@@ -67,10 +67,10 @@ def _absent(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def _silent(facts: ClusterFacts) -> Iterator[Finding]:
+def _silent(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     for broker in facts.live:
         if broker.failure is not None:
-            yield Finding(
+            yield ClusterFinding(
                 Severity.CRITICAL,
                 "silent-broker",
                 f"broker {broker.id}",
@@ -82,7 +82,7 @@ def _silent(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
-def _clocks(facts: ClusterFacts) -> Iterator[Finding]:
+def _clocks(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield nodes whose clocks differ from most of the others, and the clock of this machine if it differs from all."""
     nodes = {broker.id: broker.node for broker in facts.live if broker.node is not None}
     if not nodes:
@@ -91,7 +91,7 @@ def _clocks(facts: ClusterFacts) -> Iterator[Finding]:
     odd = {id: node for id, node in nodes.items() if _differs(node, node.clock_ahead_ms - middle)}
     if len(nodes) > 1 and odd:
         shown = [f"broker {id} ({_ahead(node.clock_ahead_ms - middle)})" for id, node in sorted(odd.items())]
-        yield Finding(
+        yield ClusterFinding(
             Severity.WARNING,
             "clock-skew",
             _brokers(sorted(odd)),
@@ -102,7 +102,7 @@ def _clocks(facts: ClusterFacts) -> Iterator[Finding]:
             names=[str(id) for id in sorted(odd)],
         )
     if all(_differs(node, middle) for node in nodes.values()) and abs(middle) > CLOCK_SKEW_MS_MAX:
-        yield Finding(
+        yield ClusterFinding(
             Severity.WARNING,
             "clock-skew",
             "this machine",
@@ -120,7 +120,7 @@ def _ahead(ms: float) -> str:
     return f"{duration_text(abs(ms))} {'ahead' if ms > 0 else 'behind'}"
 
 
-def _flapping(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Finding]:
+def _flapping(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[ClusterFinding]:
     led = {broker.id: 0 for broker in now.brokers}
     for each in now.partitions:
         if each.leader in led:
@@ -135,7 +135,7 @@ def _flapping(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Findin
             found.append((broker.id, node))
     if found:
         shown = [f"broker {id} ({node.isr_shrinks} shrinks, {node.isr_expands} expansions)" for id, node in found]
-        yield Finding(
+        yield ClusterFinding(
             Severity.WARNING,
             "isr-flapping",
             _brokers([id for id, _ in found]),
@@ -161,11 +161,11 @@ def _flaps_since_start(node: NodeFacts, led: int) -> bool:
     return flaps >= FLAPS_MIN and flaps / max(led, 1) / hours > FLAPS_PER_PARTITION_AND_HOUR
 
 
-def _unclean(facts: ClusterFacts) -> Iterator[Finding]:
+def _unclean(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     counts = {broker.id: broker.node.unclean_elections for broker in facts.live if broker.node is not None}
     most = max(counts.values(), default=0)
     if most > 0:
-        yield Finding(
+        yield ClusterFinding(
             Severity.WARNING,
             "unclean-elections",
             "the cluster",
@@ -178,7 +178,7 @@ def _unclean(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def _certificates(facts: ClusterFacts) -> Iterator[Finding]:
+def _certificates(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     for broker in facts.live:
         for each in () if broker.node is None else broker.node.certificates:
             left_ms = each.not_after_ms - facts.time_ms
@@ -186,10 +186,10 @@ def _certificates(facts: ClusterFacts) -> Iterator[Finding]:
                 yield _certificate(broker, each, left_ms)
 
 
-def _certificate(broker: BrokerFacts, each: CertificateFacts, left_ms: int) -> Finding:
+def _certificate(broker: BrokerFacts, each: CertificateFacts, left_ms: int) -> ClusterFinding:
     date = datetime.fromtimestamp(each.not_after_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
     when = f"expires in {duration_text(left_ms)}" if left_ms > 0 else f"expired {duration_text(-left_ms)} ago"
-    return Finding(
+    return ClusterFinding(
         Severity.CRITICAL if left_ms <= CERTIFICATE_CRITICAL_MS else Severity.WARNING,
         "expiring-certificate",
         f"broker {broker.id}, listener {each.listener}",
@@ -202,14 +202,14 @@ def _certificate(broker: BrokerFacts, each: CertificateFacts, left_ms: int) -> F
     )
 
 
-def _settings(facts: ClusterFacts) -> Iterator[Finding]:
+def _settings(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield one finding per sentence, with all brokers that it is true for."""
     brokers: dict[str, list[int]] = {}
     for broker in facts.live:
         for sentence in () if broker.node is None else broker.node.config_warnings:
             brokers.setdefault(sentence, []).append(broker.id)
     for sentence, ids in brokers.items():
-        yield Finding(
+        yield ClusterFinding(
             Severity.INFO,
             "ineffective-setting",
             _brokers(ids),
@@ -221,7 +221,7 @@ def _settings(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def _factors(facts: ClusterFacts) -> Iterator[Finding]:
+def _factors(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield replication factors for topics to come that exceed the registered brokers."""
     registered = len(facts.brokers)
     if not facts.knows_fenced:
@@ -238,7 +238,7 @@ def _factors(facts: ClusterFacts) -> Iterator[Finding]:
                 worst[key] = max(worst.get(key, 0), int(text))
     if worst:
         shown = [f"{key}={factor}" for key, factor in worst.items()]
-        yield Finding(
+        yield ClusterFinding(
             Severity.WARNING,
             "replication-factor",
             "the configuration of the brokers",
@@ -251,14 +251,14 @@ def _factors(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def _releases(facts: ClusterFacts) -> Iterator[Finding]:
+def _releases(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     found: dict[str, list[int]] = {}
     for broker in facts.live:
         if broker.node is not None:
             found.setdefault(broker.node.release, []).append(broker.id)
     if len(found) > 1:
         shown = [f"{release} on {_brokers(ids)}" for release, ids in sorted(found.items())]
-        yield Finding(
+        yield ClusterFinding(
             Severity.INFO,
             "mixed-releases",
             "the cluster",
@@ -268,10 +268,10 @@ def _releases(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def _metadata_level(facts: ClusterFacts) -> Iterator[Finding]:
+def _metadata_level(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     levels = [broker.metadata_level for broker in facts.live if broker.metadata_level is not None]
     if levels and facts.metadata_level is not None and facts.metadata_level < min(levels):
-        yield Finding(
+        yield ClusterFinding(
             Severity.INFO,
             "metadata-version-behind",
             "the cluster",

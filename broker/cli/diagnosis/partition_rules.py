@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from broker.cli.diagnosis.facts import ClusterFacts, PartitionFacts
-from broker.cli.diagnosis.finding import Finding, Severity, counted, listed
+from broker.cli.diagnosis.finding import ClusterFinding, Severity, counted, listed
 
 IMBALANCE_RATIO_MAX: Final = 0.1
 """Share of a broker's preferred partitions that others may lead; leader.imbalance.per.broker.percentage of Kafka."""
@@ -15,7 +15,7 @@ UNEVEN_PARTITIONS_MIN: Final = 5
 """Excess of preferred partitions over the average below which a broker is not uneven."""
 
 
-def partition_findings(facts: ClusterFacts) -> Iterator[Finding]:
+def partition_findings(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield the findings about partitions, those of the same kind in one finding."""
     yield from _offline(facts)
     yield from _under_min_isr(facts)
@@ -37,13 +37,13 @@ def absent_brokers(facts: ClusterFacts) -> frozenset[int]:
     return frozenset(replica for each in facts.partitions for replica in each.replicas if replica not in serving)
 
 
-def _offline(facts: ClusterFacts) -> Iterator[Finding]:
+def _offline(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     found = [each for each in facts.partitions if each.leader < 0]
     if not found:
         return
     holders = sorted({replica for each in found for replica in (each.isr or each.replicas)})
     verb = "has" if len(found) == 1 else "have"
-    yield Finding(
+    yield ClusterFinding(
         Severity.CRITICAL,
         "offline-partitions",
         _subject(found),
@@ -56,13 +56,13 @@ def _offline(facts: ClusterFacts) -> Iterator[Finding]:
     )
 
 
-def _under_min_isr(facts: ClusterFacts) -> Iterator[Finding]:
+def _under_min_isr(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     found = [each for each in facts.partitions if each.leader >= 0 and len(each.isr) < effective_min_isr(facts, each)]
     if not found:
         return
     missing = sorted({replica for each in found for replica in each.missing})
     verb = "has" if len(found) == 1 else "have"
-    yield Finding(
+    yield ClusterFinding(
         Severity.CRITICAL,
         "under-min-isr",
         _subject(found),
@@ -75,7 +75,7 @@ def _under_min_isr(facts: ClusterFacts) -> Iterator[Finding]:
     )
 
 
-def _under_replicated(facts: ClusterFacts) -> Iterator[Finding]:
+def _under_replicated(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield partitions that lack replicas of serving brokers; the finding about an absent broker counts the others."""
     absent = absent_brokers(facts)
     found = [each for each in facts.partitions if each.leader >= 0 and set(each.missing) - absent]
@@ -83,7 +83,7 @@ def _under_replicated(facts: ClusterFacts) -> Iterator[Finding]:
         return
     lagging = Counter(replica for each in found for replica in each.missing if replica not in absent)
     verb = "is" if len(found) == 1 else "are"
-    yield Finding(
+    yield ClusterFinding(
         Severity.WARNING,
         "under-replicated",
         _subject(found),
@@ -97,7 +97,7 @@ def _under_replicated(facts: ClusterFacts) -> Iterator[Finding]:
     )
 
 
-def _without_spare(facts: ClusterFacts) -> Iterator[Finding]:
+def _without_spare(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield topics whose writes with acks=all stop at the loss of any one broker."""
     found, excessive = [], []
     for topic, partitions in facts.topics.items():
@@ -111,7 +111,7 @@ def _without_spare(facts: ClusterFacts) -> Iterator[Finding]:
         return
     more = f" In {listed(excessive)} the setting even exceeds the replicas, and counts as their number."
     verb = "needs" if len(found) == 1 else "need"
-    yield Finding(
+    yield ClusterFinding(
         Severity.WARNING,
         "no-spare-replica",
         _topics(found),
@@ -126,7 +126,7 @@ def _without_spare(facts: ClusterFacts) -> Iterator[Finding]:
     )
 
 
-def _single_replicas(facts: ClusterFacts) -> Iterator[Finding]:
+def _single_replicas(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield topics with a single replica in a cluster that has room for more. Offline ones have a finding already."""
     if len(facts.brokers) < 2:
         return
@@ -137,7 +137,7 @@ def _single_replicas(facts: ClusterFacts) -> Iterator[Finding]:
     ]
     if found:
         verb = "has" if len(found) == 1 else "have"
-        yield Finding(
+        yield ClusterFinding(
             Severity.INFO,
             "single-replica",
             _topics(found),
@@ -150,7 +150,7 @@ def _single_replicas(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def _imbalanced(facts: ClusterFacts) -> Iterator[Finding]:
+def _imbalanced(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield brokers whose preferred partitions are led by others although the broker is in sync."""
     preferred: Counter[int] = Counter()
     away: dict[int, list[PartitionFacts]] = {}
@@ -165,7 +165,7 @@ def _imbalanced(facts: ClusterFacts) -> Iterator[Finding]:
     found = [each for id in sorted(skewed) for each in skewed[id]]
     brokers = ", ".join(f"broker {id} ({len(skewed[id])} of {preferred[id]})" for id in sorted(skewed))
     verb = "is" if len(found) == 1 else "are"
-    yield Finding(
+    yield ClusterFinding(
         Severity.INFO,
         "leader-imbalance",
         _subject(found),
@@ -179,7 +179,7 @@ def _imbalanced(facts: ClusterFacts) -> Iterator[Finding]:
     )
 
 
-def _uneven(facts: ClusterFacts) -> Iterator[Finding]:
+def _uneven(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield brokers that are the preferred leader of many more partitions than the others."""
     counts = Counter({broker.id: 0 for broker in facts.brokers})
     counts.update(each.replicas[0] for each in facts.partitions if each.replicas)
@@ -193,7 +193,7 @@ def _uneven(facts: ClusterFacts) -> Iterator[Finding]:
     ]
     if heavy:
         shares = ", ".join(f"{id}: {count}" for id, count in sorted(counts.items()))
-        yield Finding(
+        yield ClusterFinding(
             Severity.INFO,
             "uneven-leaders",
             f"broker {listed(heavy)}" if len(heavy) == 1 else f"brokers {listed(heavy)}",

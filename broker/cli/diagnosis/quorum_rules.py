@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from broker.cli.diagnosis.facts import ClusterFacts, QuorumFacts, VoterFacts
-from broker.cli.diagnosis.finding import Finding, Severity, counted, listed
+from broker.cli.diagnosis.facts import ClusterFacts, MetadataQuorumFacts, VoterFacts
+from broker.cli.diagnosis.finding import ClusterFinding, Severity, counted, listed
 
 SILENCE_MS_MAX: Final = 10_000
 """Time without a fetch, or behind the leader's end, after which a voter counts as gone or lagging."""
@@ -12,14 +12,14 @@ SILENCE_MS_MAX: Final = 10_000
 _DESCRIBE: Final = "ottla metadata-quorum describe --replication --human-readable"
 
 
-def quorum_findings(facts: ClusterFacts) -> Iterator[Finding]:
+def quorum_findings(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield the findings about the quorum."""
     quorum = facts.quorum
     if quorum is None:
         return
     if quorum.leader_id < 0:
         reason = f" ({quorum.failure})" if quorum.failure else ""
-        yield Finding(
+        yield ClusterFinding(
             Severity.CRITICAL,
             "no-active-controller",
             "the metadata quorum",
@@ -40,7 +40,7 @@ def quorum_findings(facts: ClusterFacts) -> Iterator[Finding]:
     ]
     if lagging and now_ms >= 0:
         worst = max(quorum.end_offset - each.log_end_offset for each in lagging)
-        yield Finding(
+        yield ClusterFinding(
             Severity.WARNING,
             "lagging-voters",
             f"voters {listed([each.id for each in lagging])}",
@@ -53,12 +53,12 @@ def quorum_findings(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def _gone(quorum: QuorumFacts, gone: list[VoterFacts]) -> Finding:
+def _gone(quorum: MetadataQuorumFacts, gone: list[VoterFacts]) -> ClusterFinding:
     left = len(quorum.voters) - len(gone)
     spare = left - (len(quorum.voters) // 2 + 1)
     margin = "No further voter may fail." if spare <= 0 else f"{counted(spare, 'further voter')} may fail."
     ids = [each.id for each in gone]
-    return Finding(
+    return ClusterFinding(
         Severity.CRITICAL if spare < 0 else Severity.WARNING,
         "missing-voters",
         f"voters {listed(ids)}" if len(ids) > 1 else f"voter {ids[0]}",
@@ -71,7 +71,7 @@ def _gone(quorum: QuorumFacts, gone: list[VoterFacts]) -> Finding:
     )
 
 
-def _is_gone(voter: VoterFacts, quorum: QuorumFacts, now_ms: int) -> bool:
+def _is_gone(voter: VoterFacts, quorum: MetadataQuorumFacts, now_ms: int) -> bool:
     if voter.id == quorum.leader_id or now_ms < 0:
         return False
     return now_ms - voter.last_fetch_ms > SILENCE_MS_MAX

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from broker.cli.diagnosis.facts import ClusterFacts
-from broker.cli.diagnosis.finding import Finding, Severity, counted
+from broker.cli.diagnosis.finding import ClusterFinding, Severity, counted
 
 WIDTH: Final = 100
 GUIDE: Final = "docs/troubleshooting.md"
@@ -24,7 +24,7 @@ def addressed(command: str, options: Sequence[str]) -> str:
     return " ".join([*words[:_WORDS_BEFORE_OPTIONS], *options, *words[_WORDS_BEFORE_OPTIONS:]])
 
 
-def report_lines(findings: Sequence[Finding], facts: ClusterFacts | None) -> Iterator[str]:
+def report_lines(findings: Sequence[ClusterFinding], facts: ClusterFacts | None) -> Iterator[str]:
     """Yield the report: a line of counts, then a paragraph per finding."""
     if not findings:
         topics, partitions = (0, 0) if facts is None else (len(facts.topics), len(facts.partitions))
@@ -47,7 +47,7 @@ def report_lines(findings: Sequence[Finding], facts: ClusterFacts | None) -> Ite
         yield f'  More: {GUIDE}, section "{finding.code}"'
 
 
-def severity_counts(findings: Sequence[Finding]) -> dict[str, int]:
+def severity_counts(findings: Sequence[ClusterFinding]) -> dict[str, int]:
     """Return the number of findings by severity, zeros included."""
     counts = Counter(finding.severity for finding in findings)
     return {severity.value: counts[severity] for severity in Severity}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.cli.diagnosis.facts import REBALANCING, BrokerFacts, ClusterFacts
-from broker.cli.diagnosis.finding import Finding, Severity, bytes_text, counted, duration_text, listed
+from broker.cli.diagnosis.finding import ClusterFinding, Severity, bytes_text, counted, duration_text, listed
 
 REBALANCE_MS_MAX: Final = 10_000
 """Time between two samples, both within a rebalance, from which a group counts as never finishing it."""
@@ -12,7 +12,7 @@ COPY_LAG_SEGMENTS_MAX: Final = 10
 """Segments that may wait to be copied on one broker: a roll of many partitions at once leaves a few."""
 
 
-def work_findings(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Finding]:
+def work_findings(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[ClusterFinding]:
     """Yield the findings about the work that clients and background tasks do."""
     yield from _hanging(now)
     if before is not None:
@@ -21,14 +21,14 @@ def work_findings(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Fi
     yield from _remote_lag(now, before)
 
 
-def _hanging(facts: ClusterFacts) -> Iterator[Finding]:
+def _hanging(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     if not facts.hanging:
         return
     found = sorted(facts.hanging, key=lambda each: each.last_timestamp_ms)
     names = [f"{each.partition} from offset {each.start_offset}" for each in found]
     oldest = duration_text(facts.time_ms - found[0].last_timestamp_ms)
     topic, _, index = found[0].partition.rpartition("-")
-    yield Finding(
+    yield ClusterFinding(
         Severity.CRITICAL,
         "hanging-transactions",
         f"partition {found[0].partition}" if len(found) == 1 else counted(len(found), "transaction"),
@@ -41,7 +41,7 @@ def _hanging(facts: ClusterFacts) -> Iterator[Finding]:
     )
 
 
-def _rebalancing(now: ClusterFacts, before: ClusterFacts) -> Iterator[Finding]:
+def _rebalancing(now: ClusterFacts, before: ClusterFacts) -> Iterator[ClusterFinding]:
     elapsed_ms = now.time_ms - before.time_ms
     if elapsed_ms < REBALANCE_MS_MAX:
         return
@@ -51,7 +51,7 @@ def _rebalancing(now: ClusterFacts, before: ClusterFacts) -> Iterator[Finding]:
         return
     names = [f'"{group.id}" ({group.state})' for group in stuck]
     verb = "has" if len(stuck) == 1 else "have"
-    yield Finding(
+    yield ClusterFinding(
         Severity.WARNING,
         "stuck-rebalance",
         f'group "{stuck[0].id}"' if len(stuck) == 1 else counted(len(stuck), "group"),
@@ -65,7 +65,7 @@ def _rebalancing(now: ClusterFacts, before: ClusterFacts) -> Iterator[Finding]:
     )
 
 
-def _remote_failures(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Finding]:
+def _remote_failures(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[ClusterFinding]:
     """Yield brokers whose copies failed while segments still wait, and brokers whose reads fail at present."""
     copying = [
         broker
@@ -76,7 +76,7 @@ def _remote_failures(now: ClusterFacts, before: ClusterFacts | None) -> Iterator
         errors = sum(broker.node.remote_copy_errors for broker in copying if broker.node)
         waiting = sum(broker.node.remote_copy_lag_segments for broker in copying if broker.node)
         size = sum(broker.node.remote_copy_lag_bytes for broker in copying if broker.node)
-        yield Finding(
+        yield ClusterFinding(
             Severity.CRITICAL,
             "remote-copy-failures",
             _brokers(copying),
@@ -98,7 +98,7 @@ def _remote_failures(now: ClusterFacts, before: ClusterFacts | None) -> Iterator
         and broker.node.uptime_ms > earlier.node.uptime_ms
     ]
     if failing:
-        yield Finding(
+        yield ClusterFinding(
             Severity.CRITICAL,
             "remote-read-failures",
             _brokers(failing),
@@ -110,7 +110,7 @@ def _remote_failures(now: ClusterFacts, before: ClusterFacts | None) -> Iterator
         )
 
 
-def _remote_lag(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Finding]:
+def _remote_lag(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[ClusterFinding]:
     """Yield brokers with a long queue of segments that does not become shorter. Failed copies have a finding."""
     found = []
     for broker in now.live:
@@ -122,7 +122,7 @@ def _remote_lag(now: ClusterFacts, before: ClusterFacts | None) -> Iterator[Find
     if found:
         segments = sum(broker.node.remote_copy_lag_segments for broker in found if broker.node)
         size = sum(broker.node.remote_copy_lag_bytes for broker in found if broker.node)
-        yield Finding(
+        yield ClusterFinding(
             Severity.WARNING,
             "remote-copy-lag",
             _brokers(found),

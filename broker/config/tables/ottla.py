@@ -7,6 +7,7 @@ from broker.config.values import ConfigType
 BOOLEAN = ConfigType.BOOLEAN
 DOUBLE = ConfigType.DOUBLE
 INT = ConfigType.INT
+LIST = ConfigType.LIST
 LONG = ConfigType.LONG
 PASSWORD = ConfigType.PASSWORD
 STRING = ConfigType.STRING
@@ -26,6 +27,21 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ottla.console.actions.enable", BOOLEAN, "false",
         "Whether the console accepts actions (create, alter, elect, reset offsets), with the rights of the HTTP "
         "credentials; otherwise it is read-only.", scope=Scope.CLUSTER),
+    ConfigKey("ottla.slow.request.ms", LONG, "0",
+        "Requests that take at least this time, long polls not counted, are logged with the time in each stage; 0 for "
+        "none, because the stages of every request have to be measured.", rule=at_least(0), scope=Scope.CLUSTER),
+    ConfigKey("ottla.trace.client.id", STRING, "",
+        "Client id of the requests that are logged with the time in each stage; a * at its end matches any rest.",
+        scope=Scope.CLUSTER),
+    ConfigKey("ottla.trace.correlation.id", INT, "-1",
+        "Correlation id of the requests that are logged with the time in each stage; -1 for all that the other "
+        "filters match.", rule=at_least(-1), scope=Scope.CLUSTER),
+    ConfigKey("ottla.trace.apis", LIST, "",
+        "APIs, such as Produce or Fetch, of the requests that are logged with the time in each stage; empty for all "
+        "that the other filters match.", scope=Scope.CLUSTER),
+    ConfigKey("ottla.trace.max.lines.per.second", INT, "10",
+        "Lines about slow requests, and lines of traces, that are logged per second; the next line counts those that "
+        "were suppressed.", rule=at_least(1), scope=Scope.CLUSTER),
     ConfigKey("ottla.audit.log", STRING, "",
         "File to which the authorizer's decisions are written as JSON lines; empty for none."),
     ConfigKey("ottla.audit.allowed.sample.rate", DOUBLE, "0.01",

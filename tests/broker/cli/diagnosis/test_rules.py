@@ -16,9 +16,9 @@ from broker.cli.diagnosis.facts import (
     GroupFacts,
     HangingFacts,
     LogDirFacts,
+    MetadataQuorumFacts,
     NodeFacts,
     PartitionFacts,
-    QuorumFacts,
     UncheckedFact,
     VoterFacts,
 )
@@ -78,10 +78,14 @@ def voter(id: int, *, lag: int = 0, silent_ms: int = 0, behind_ms: int = 0) -> V
     return VoterFacts(id, 1_000 - lag, NOW_MS - silent_ms, NOW_MS - behind_ms)
 
 
+def quorum_of(*voters: VoterFacts) -> MetadataQuorumFacts:
+    return MetadataQuorumFacts(1, 5, 1_000, voters)
+
+
 HEALTHY = ClusterFacts(
     NOW_MS,
     [broker(1), broker(2), broker(3)],
-    QuorumFacts(1, 5, 1_000, [voter(1), voter(2), voter(3)]),
+    MetadataQuorumFacts(1, 5, 1_000, [voter(1), voter(2), voter(3)]),
     [partition(0), partition(1, replicas=(2, 3, 1)), partition(2, replicas=(3, 1, 2))],
     min_isr={"orders": 2},
     groups=[GroupFacts("readers", "classic", "Stable", 1)],
@@ -190,22 +194,22 @@ CASES = [
     ),
     Case(
         "no active controller",
-        replace(HEALTHY, quorum=QuorumFacts(-1, failure="request timed out")),
+        replace(HEALTHY, quorum=MetadataQuorumFacts(-1, failure="request timed out")),
         [(CRITICAL, "no-active-controller", "(request timed out)")],
     ),
     Case(
         "a voter is gone",
-        replace(HEALTHY, quorum=QuorumFacts(1, 5, 1_000, [voter(1), voter(2), voter(3, silent_ms=60_000)])),
+        replace(HEALTHY, quorum=MetadataQuorumFacts(1, 5, 1_000, [voter(1), voter(2), voter(3, silent_ms=60_000)])),
         [(WARNING, "missing-voters", "No further voter may fail.")],
     ),
     Case(
         "a voter that never fetched is gone",
-        replace(HEALTHY, quorum=QuorumFacts(1, 5, 1_000, [voter(1), voter(2), VoterFacts(3, -1, -1, -1)])),
+        replace(HEALTHY, quorum=MetadataQuorumFacts(1, 5, 1_000, [voter(1), voter(2), VoterFacts(3, -1, -1, -1)])),
         [(WARNING, "missing-voters", "1 voter of 3")],
     ),
     Case(
         "a voter lags",
-        replace(HEALTHY, quorum=QuorumFacts(1, 5, 1_000, [voter(1), voter(2), voter(3, lag=400, behind_ms=30_000)])),
+        replace(HEALTHY, quorum=quorum_of(voter(1), voter(2), voter(3, lag=400, behind_ms=30_000))),
         [(WARNING, "lagging-voters", "the slowest is 400 records behind")],
     ),
     Case(
@@ -392,7 +396,7 @@ def test_single_broker_has_no_finding_about_replicas() -> None:
         brokers=[broker(1, configs={"offsets.topic.replication.factor": "3"})],
         partitions=[partition(replicas=(1,))],
         min_isr={},
-        quorum=QuorumFacts(1, 5, 1_000, [voter(1)]),
+        quorum=MetadataQuorumFacts(1, 5, 1_000, [voter(1)]),
     )
     assert examine(alone) == []
 

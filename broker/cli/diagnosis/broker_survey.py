@@ -40,7 +40,7 @@ CONFIGS: Final = (
 PRIVATE_KEY_REFUSED: Final = "closed the connection"
 
 
-class NodeSurvey:
+class BrokerSurvey:
     """One broker. `take` asks it for everything; the connection is kept for the next time."""
 
     def __init__(
