@@ -67,4 +67,5 @@ COMMANDS: dict[str, Command] = {
     "perf-producer": Command("producer_perf", "producer_perf", "Second name of producer-perf."),
     "perf-consumer": Command("consumer_perf", "consumer_perf", "Second name of consumer-perf."),
     "consumer-perf": Command("consumer_perf", "consumer_perf", "Measure the throughput of a consumer."),
+    "completion": Command("completion.command", "completion", "Print the completion script of a shell."),
 }

@@ -13,6 +13,8 @@ from typing import cast
 import click
 
 from broker.cli.catalogue import COMMANDS
+from broker.cli.completion.command import COMPLETE_VARIABLE, PROGRAM
+from broker.cli.completion.names import complete_names_in
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -31,7 +33,10 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         entry = COMMANDS[cmd_name]
-        return cast(click.Command, getattr(import_module(f"broker.cli.{entry.module}"), entry.attribute))
+        command = cast(click.Command, getattr(import_module(f"broker.cli.{entry.module}"), entry.attribute))
+        if COMPLETE_VARIABLE in os.environ:
+            complete_names_in(command)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -60,7 +65,7 @@ def cli() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return the exit code."""
     try:
-        result = cli.main(list(arguments), prog_name="ottla", standalone_mode=False)
+        result = cli.main(list(arguments), prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, standalone_mode=False)
         sys.stdout.flush()
     except click.UsageError as error:
         error.show()

@@ -70,7 +70,7 @@ def test_every_command_that_prints_data_has_json() -> None:
         if not any("--json" in parameter.opts for parameter in command.params) and "-producer" not in path
     }
     run_nodes, benchmarks = {"start"}, {"producer-perf", "consumer-perf", "perf-consumer"}
-    prints_json_anyway = {"verifiable-consumer"}
+    prints_json_anyway, prints_a_script = {"verifiable-consumer"}, {"completion"}
     change_something = {"storage format", "features upgrade", "features downgrade"}
     change_something |= {"features disable", "metadata-quorum add-controller", "metadata-quorum remove-controller"}
     change_something |= {
@@ -79,7 +79,7 @@ def test_every_command_that_prints_data_has_json() -> None:
         "transactions abort",
         "transactions forceTerminateTransaction",
     }
-    assert without == run_nodes | benchmarks | change_something | prints_json_anyway
+    assert without == run_nodes | benchmarks | change_something | prints_json_anyway | prints_a_script
 
 
 def test_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
