@@ -54,13 +54,14 @@ RUN useradd --create-home --uid 1000 appuser \
     && : > /etc/confluent/docker/bash-config \
     && printf '#!/bin/sh\nexit 0\n' > /etc/confluent/docker/configure \
     && cp /etc/kafka/docker/run /etc/confluent/docker/launch \
-    && for tool in acls broker-api-versions client-metrics cluster configs console-consumer console-producer consumer-groups \
+    && for tool in acls broker-api-versions client-metrics cluster configs console-consumer console-producer console-share-consumer \
+            consumer-groups \
             delegation-tokens delete-records dump-log e2e-latency features get-offsets groups leader-election log-dirs metadata-quorum \
             metadata-shell reassign-partitions replica-verification share-groups storage streams-groups topics transactions \
-            verifiable-consumer verifiable-producer; do \
+            verifiable-consumer verifiable-producer verifiable-share-consumer; do \
         printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool.sh"; \
     done \
-    && for tool in consumer-perf producer-perf; do \
+    && for tool in consumer-perf producer-perf share-consumer-perf; do \
         printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool-test.sh"; \
     done \
     && chmod 0755 /etc/confluent/docker/configure /etc/confluent/docker/launch /etc/kafka/docker/run /opt/kafka/bin/*.sh \

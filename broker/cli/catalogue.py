@@ -67,5 +67,14 @@ COMMANDS: dict[str, Command] = {
     "perf-producer": Command("producer_perf", "producer_perf", "Second name of producer-perf."),
     "perf-consumer": Command("consumer_perf", "consumer_perf", "Second name of consumer-perf."),
     "consumer-perf": Command("consumer_perf", "consumer_perf", "Measure the throughput of a consumer."),
+    "console-share-consumer": Command(
+        "share.console", "console_share_consumer", "Print records of a share group to standard output."
+    ),
+    "verifiable-share-consumer": Command(
+        "share.verifiable", "verifiable_share_consumer", "Read a topic in a share group and report events as JSON."
+    ),
+    "share-consumer-perf": Command(
+        "share.perf", "share_consumer_perf", "Measure the throughput of a consumer of a share group."
+    ),
     "completion": Command("completion.command", "completion", "Print the completion script of a shell."),
 }

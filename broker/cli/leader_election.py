@@ -35,6 +35,9 @@ ELECTION_TYPES = {"preferred": 0, "unclean": 1}
 @click.option("--all-topic-partitions", is_flag=True, help="All eligible partitions.")
 @click.option("--path-to-json-file", metavar="FILE", help='{"partitions": [{"topic": "foo", "partition": 1}]}.')
 @client_options
+@click.option(
+    "--admin.config", "admin_config", metavar="FILE", type=click.Path(), help="Former name of --command-config."
+)
 @json_option
 def leader_election(
     election_type: str,
@@ -44,6 +47,7 @@ def leader_election(
     path_to_json_file: str | None,
     bootstrap_server: str,
     command_config: str | None,
+    admin_config: str | None,
     as_json: bool,
 ) -> None:
     """Elect leaders of partitions (kafka-leader-election)."""
@@ -61,7 +65,7 @@ def leader_election(
         wanted = [TopicPartition(topic, partition)]
     elif path_to_json_file is not None:
         wanted = read_partitions(path_to_json_file)
-    with session(bootstrap_server, command_config) as client:
+    with session(bootstrap_server, command_config or admin_config) as client:
         outcome = client.retrying(lambda: _elect(client, ELECTION_TYPES[election_type.lower()], wanted))
     _show(outcome, election_type.upper(), as_json)
 

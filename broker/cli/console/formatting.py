@@ -45,7 +45,7 @@ DESERIALIZERS: dict[str, Deserializer] = {
 }
 """Deserializers by the simple name of Kafka's class."""
 
-_PRINTED = ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")
+_PRINTED = ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key", "value")
 _KEYS = frozenset(
     {f"print.{part}" for part in _PRINTED}
     | {f"{part}.deserializer" for part in ("key", "value", "headers", "header")}
@@ -91,11 +91,18 @@ class LineWriter:
             header=deserializer(properties.get("headers.deserializer", properties.get("header.deserializer"))),
         )
 
-    def line(self, partition: TopicPartition, header: BatchHeader, record: FullRecord) -> bytes:
+    def line(
+        self, partition: TopicPartition, header: BatchHeader, record: FullRecord, delivery_count: int | None = None
+    ) -> bytes:
         """Return the printed parts of a record. Raises CommandFailed if a deserializer fails."""
+        delivery = b"Delivery:NOT_PRESENT" if delivery_count is None else b"Delivery:%d" % delivery_count
         try:
             number = partition.partition
-            cells = [self._cell(part, number, header, record) for part in _PRINTED if part in self.printed]
+            cells = [
+                delivery if part == "delivery" else self._cell(part, number, header, record)
+                for part in _PRINTED
+                if part in self.printed
+            ]
         except (struct.error, ValueError) as error:
             raise CommandFailed(f"the record at offset {record.offset} of {partition}: {error}.") from error
         return self.key_separator.join(cells) + self.line_separator
@@ -131,7 +138,9 @@ class LineWriter:
 class JsonWriter:
     """Formatter of records as JSON objects. Bytes that are not UTF-8 are base64 in `keyBase64` or `valueBase64`."""
 
-    def line(self, partition: TopicPartition, header: BatchHeader, record: FullRecord) -> bytes:
+    def line(
+        self, partition: TopicPartition, header: BatchHeader, record: FullRecord, delivery_count: int | None = None
+    ) -> bytes:
         document: dict[str, object] = {
             "topic": partition.topic,
             "partition": partition.partition,
@@ -141,6 +150,7 @@ class JsonWriter:
             "timestampType": _timestamp_type(header),
             "headers": [{"name": name, **_shown("value", value)} for name, value in record.headers],
         }
+        document |= {} if delivery_count is None else {"deliveryCount": delivery_count}
         document |= _shown("key", record.key) | _shown("value", record.value)
         return json.dumps(document, ensure_ascii=False).encode() + b"\n"
 

@@ -69,8 +69,8 @@ def test_every_command_that_prints_data_has_json() -> None:
         for path, command in leaf_commands(cli)
         if not any("--json" in parameter.opts for parameter in command.params) and "-producer" not in path
     }
-    run_nodes, benchmarks = {"start"}, {"producer-perf", "consumer-perf", "perf-consumer"}
-    prints_json_anyway, prints_a_script = {"verifiable-consumer"}, {"completion"}
+    run_nodes, benchmarks = {"start"}, {"producer-perf", "consumer-perf", "perf-consumer", "share-consumer-perf"}
+    prints_json_anyway, prints_a_script = {"verifiable-consumer", "verifiable-share-consumer"}, {"completion"}
     change_something = {"storage format", "features upgrade", "features downgrade"}
     change_something |= {"features disable", "metadata-quorum add-controller", "metadata-quorum remove-controller"}
     change_something |= {

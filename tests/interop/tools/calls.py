@@ -19,6 +19,9 @@ def prepare(bootstrap: str) -> None:
     run_ottla("topics", *at, "--create", "--topic", "t", "--partitions", "3")
     run_ottla("topics", *at, "--create", "--topic", "u", "--partitions", "1")
     run_ottla("console-producer", *at, "--topic", "u", stdin="a\nb\nc\nd\n")
+    for group in ("kafka", "ottla", "perf-kafka", "perf-ottla"):
+        reset = ("--add-config", "share.auto.offset.reset=earliest")
+        run_ottla("configs", *at, "--alter", "--entity-type", "groups", "--entity-name", group, *reset)
     read = ("--topic", "u", "--from-beginning", "--max-messages", "3", "--group", "readers")
     run_ottla("console-consumer", *at, *read)
 
@@ -66,7 +69,8 @@ class Call:
     is_usage: bool = False
     """The call is a usage error: Kafka prints its help, ours the error."""
 
-    def arguments(self, node: OttlaNode, directory: Path) -> list[str]:
+    def arguments(self, node: OttlaNode, directory: Path, side: str) -> list[str]:
+        """Return the command line; `side` makes the names of groups different for the two programs."""
         values = {
             "{broker}": node.bootstrap,
             "{controller}": f"127.0.0.1:{node.controller_port}",
@@ -75,7 +79,7 @@ class Call:
             "{moves}": str(directory / "moves.json"),
         }
         write_files(directory)
-        options = [values.get(option, option) for option in self.options]
+        options = [values.get(option, option).replace("{side}", side) for option in self.options]
         server = ["--bootstrap-server", node.bootstrap] if self.connects else []
         if self.action_first:
             return [options[0], *server, *options[1:]]
@@ -198,11 +202,28 @@ def _records() -> Sequence[Call]:
         ),
         *calls("consumer-perf-test", "--topic u --num-records 4", mask=without_figures),
         *calls("verifiable-producer", "--topic v --max-messages 3 --value-prefix 7", mask=events),
-        *calls("verifiable-consumer", "--topic u --group-id v1 --max-messages 4", mask=events),
-        *calls("verifiable-consumer", "--topic u --group-id v2 --max-messages 4 --verbose", mask=events),
+        *calls(
+            "verifiable-share-consumer",
+            "--topic u --group-id s1-{side} --max-messages 4 --offset-reset-strategy earliest"
+            " --acknowledgement-mode sync",
+            "--topic u --group-id s2-{side} --max-messages 4 --offset-reset-strategy earliest"
+            " --acknowledgement-mode sync --verbose",
+            mask=events,
+        ),
+        *calls("verifiable-consumer", "--topic u --group-id v1-{side} --max-messages 4", mask=events),
+        *calls("verifiable-consumer", "--topic u --group-id v2-{side} --max-messages 4 --verbose", mask=events),
         *calls(
             "e2e-latency",
             "--topic lat --num-records 5 --producer-acks all --record-size 10",
+            mask=without_figures,
+        ),
+        *calls(
+            "console-share-consumer",
+            "--topic u --group {side} --max-messages 4 --property print.delivery=true --property print.offset=true",
+        ),
+        *calls(
+            "share-consumer-perf-test",
+            "--topic u --group perf-{side} --num-records 4",
             mask=without_figures,
         ),
     ]

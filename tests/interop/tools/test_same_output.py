@@ -39,11 +39,10 @@ def tools(node: OttlaNode) -> Iterator[KafkaTools]:
 
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_call_has_the_outcome_of_kafkas_tool(node: OttlaNode, tools: KafkaTools, call: Call, tmp_path: Path) -> None:
-    arguments = call.arguments(node, tmp_path)
     command = COMMANDS[call.script]
-    theirs = tools.run(command.main, *arguments)
+    theirs = tools.run(command.main, *call.arguments(node, tmp_path, "kafka"))
     assert command.ours is not None
-    code, out = run_here(command.ours, *arguments)
+    code, out = run_here(command.ours, *call.arguments(node, tmp_path, "ottla"))
     assert (code == 0) == (theirs.code == 0), theirs.err
     if theirs.code == 0 or not call.is_usage:
         ours = call.mask(out)

@@ -24,7 +24,7 @@ COMMANDS: dict[str, KafkaCommand] = {
     "kafka-configs": KafkaCommand("kafka.admin.ConfigCommand", "configs"),
     "kafka-console-consumer": KafkaCommand(f"{_TOOLS}.consumer.ConsoleConsumer", "console-consumer"),
     "kafka-console-producer": KafkaCommand(f"{_TOOLS}.ConsoleProducer", "console-producer"),
-    "kafka-console-share-consumer": KafkaCommand(f"{_TOOLS}.consumer.ConsoleShareConsumer", None),
+    "kafka-console-share-consumer": KafkaCommand(f"{_TOOLS}.consumer.ConsoleShareConsumer", "console-share-consumer"),
     "kafka-consumer-groups": KafkaCommand(f"{_TOOLS}.consumer.group.ConsumerGroupCommand", "consumer-groups"),
     "kafka-consumer-perf-test": KafkaCommand(f"{_TOOLS}.ConsumerPerformance", "consumer-perf"),
     "kafka-delegation-tokens": KafkaCommand(f"{_TOOLS}.DelegationTokenCommand", "delegation-tokens"),
@@ -45,7 +45,7 @@ COMMANDS: dict[str, KafkaCommand] = {
     "kafka-run-class": KafkaCommand("", None),
     "kafka-server-start": KafkaCommand("kafka.Kafka", "start"),
     "kafka-server-stop": KafkaCommand("", None),
-    "kafka-share-consumer-perf-test": KafkaCommand(f"{_TOOLS}.ShareConsumerPerformance", None),
+    "kafka-share-consumer-perf-test": KafkaCommand(f"{_TOOLS}.ShareConsumerPerformance", "share-consumer-perf"),
     "kafka-share-groups": KafkaCommand(f"{_TOOLS}.consumer.group.ShareGroupCommand", "share-groups"),
     "kafka-storage": KafkaCommand("kafka.tools.StorageTool", "storage"),
     "kafka-streams-application-reset": KafkaCommand(f"{_TOOLS}.StreamsResetter", None),
@@ -54,7 +54,7 @@ COMMANDS: dict[str, KafkaCommand] = {
     "kafka-transactions": KafkaCommand(f"{_TOOLS}.TransactionsCommand", "transactions"),
     "kafka-verifiable-consumer": KafkaCommand(f"{_TOOLS}.VerifiableConsumer", "verifiable-consumer"),
     "kafka-verifiable-producer": KafkaCommand(f"{_TOOLS}.VerifiableProducer", "verifiable-producer"),
-    "kafka-verifiable-share-consumer": KafkaCommand(f"{_TOOLS}.VerifiableShareConsumer", None),
+    "kafka-verifiable-share-consumer": KafkaCommand(f"{_TOOLS}.VerifiableShareConsumer", "verifiable-share-consumer"),
     "trogdor": KafkaCommand("org.apache.kafka.trogdor.coordinator.Coordinator", None),
 }
 
