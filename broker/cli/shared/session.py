@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import javaproperties
 
+from broker.cli.shared.advice import with_advice
 from broker.cli.shared.failure import CommandFailed
 from broker.client import Client, ClientConfig, ClientError, OpenSocket, open_socket
 from protocol.errors import KafkaError
@@ -42,6 +43,6 @@ def client_errors_as_failures() -> Iterator[None]:
     try:
         yield
     except KafkaError as error:
-        raise CommandFailed(error.message) from error
+        raise CommandFailed(with_advice(error.message, error)) from error
     except ClientError as error:
-        raise CommandFailed(str(error)) from error
+        raise CommandFailed(with_advice(str(error), error)) from error

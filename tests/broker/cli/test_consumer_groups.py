@@ -277,7 +277,9 @@ def test_describe_all_groups(groups: Groups, ottla: Ottla) -> None:
 
 @pytest.mark.usefixtures("groups")
 def test_missing_group_is_reported(ottla: Ottla) -> None:
-    assert ottla("consumer-groups", "--describe", "--group", "nosuch") == (1, "", "Error: Group nosuch not found.\n")
+    outcome = ottla("consumer-groups", "--describe", "--group", "nosuch")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err == "Error: Group nosuch not found. `ottla groups --list` shows the groups.\n"
 
 
 @pytest.mark.parametrize(
