@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
-LIMIT_MS: Final = 30_000
+LIMIT_MS: Final = 90_000
 PHONE: Final = (390, 844)
 DESKTOP: Final = (1280, 800)
 
@@ -20,7 +20,7 @@ def program() -> str:
     """Return the browser's path; skip the test without one."""
     found = os.environ.get("OTTLA_CHROMIUM") or next((path for name in PROGRAMS if (path := shutil.which(name))), None)
     if found is None:
-        pytest.skip("no Chromium (Debian: chromium), or its path in OTTLA_CHROMIUM")
+        pytest.skip("no Chromium; install it (Debian: `apt-get install chromium`), or name its path in OTTLA_CHROMIUM")
     return found
 
 
@@ -79,19 +79,40 @@ class ConsolePage:
         return rows
 
     def until(self, read: Callable[[], object], wanted: object) -> None:
-        """Wait until `read` returns `wanted`. Raise AssertionError after a minute."""
+        """Wait until `read` returns `wanted`. Raise AssertionError after `LIMIT_MS`."""
         for _ in range(LIMIT_MS // 100):
             if read() == wanted:
                 return
             self.page.wait_for_timeout(100)
         assert read() == wanted
 
-    def violations(self) -> list[str]:
-        """Return what axe finds wrong on the page."""
+    def violations(self, *rules: str) -> list[str]:
+        """Return what axe finds wrong on the page, by all rules or by these."""
+        found = Axe().run(self.page, options={"runOnly": list(rules)} if rules else None)
         return [
-            f"{found['id']}: {[node['html'][:150] for node in found['nodes']]}"
-            for found in Axe().run(self.page).response["violations"]
+            f"{each['id']}: {[node['html'][:150] for node in each['nodes']]}" for each in found.response["violations"]
         ]
+
+    @property
+    def focused(self) -> str:
+        """The text or the label of the control that has the focus."""
+        return str(
+            self.page.evaluate(
+                "(document.activeElement.getAttribute('aria-label') || document.activeElement.innerText || '').trim()"
+            )
+        )
+
+    def act(self, action: str, body: dict[str, object]) -> str:
+        """Run an action as the page does; return the sentence of its success or refusal."""
+        return str(
+            self.page.evaluate(
+                "async ([action, body]) => {"
+                "  const api = await import('/console/api.js');"
+                "  try { return (await api.act(action, body)).message; } catch (error) { return error.message; }"
+                "}",
+                [action, body],
+            )
+        )
 
     @property
     def width(self) -> int:
