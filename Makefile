@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz docs clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz docs docs-check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -111,6 +111,9 @@ fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the 
 
 docs: $(BIN)/.installed-docs  ## build the documentation as a site: build/site
 	$(BIN)/python -m mkdocs build --strict
+
+docs-check: $(BIN)/.installed-test  ## run every command block of README.md and docs/ on a clean Debian (PAGES=words; root, mmdebstrap; ports 9092 to 9113 free; minutes)
+	$(BIN)/python -m tests.docs.clean_machine $(PAGES)
 
 clean:  ## remove what can be rebuilt
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -83,7 +83,8 @@ def write_kafka_scripts(directory: Path, jars: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name, main in KAFKA_SCRIPTS.items():
         script = directory / name
-        script.write_text(f"#!/bin/sh\nexec java -Xmx384m -cp '{jars}/*' {main} \"$@\"\n")
+        command = f"exec java -Xmx384m -cp '{jars}/*' {main} \"$@\" 2> >(grep -v ^SLF4J >&2)"  # no logger is needed
+        script.write_text(f"#!/bin/bash\n{command}\n")
         script.chmod(0o755)
 
 
