@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.docs.blocks import ROOT, Group, all_blocks, groups
-from tests.docs.machine import Session, write_kafka_scripts
+from tests.docs.machine import Session, kafka_jars, write_kafka_scripts
 from tests.support.kafka import apache_kafka
 
 BUILD = ROOT / "build" / "docs-check"
@@ -40,7 +40,7 @@ class CleanMachine:
             self.directory.mkdir()
             self._install("java" in group.needs)
         if "kafka" in group.needs:
-            shutil.copytree(apache_kafka.JARS, root / "opt" / "kafka" / "jars")
+            shutil.copytree(kafka_jars(), root / "opt" / "kafka" / "jars")
             write_kafka_scripts(self.directory / "kafka" / "bin", Path("/opt/kafka/jars"))
 
     def _install(self, with_spark: bool) -> None:

@@ -66,7 +66,7 @@ class Namespace:
                 if path.name not in NOT_IN_CLONES:
                     (directory / path.name).symlink_to(path)
         if "kafka" in group.needs:
-            write_kafka_scripts(directory / "kafka" / "bin", apache_kafka.JARS)
+            write_kafka_scripts(directory / "kafka" / "bin", kafka_jars())
 
     def shell(self) -> Sequence[str]:
         own = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -76,6 +76,20 @@ class Namespace:
         programs = os.fspath(Path(sys.executable).parent)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "OTTLA_"))}
         return {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": os.fspath(ROOT)}
+
+
+def kafka_jars() -> Path:
+    """Return a directory with the jars of Apache Kafka's server, tools and MirrorMaker."""
+    jars = ROOT / "build" / "kafka" / "docs-jars"
+    if not (jars / ".resolved").exists():
+        jars.mkdir(parents=True, exist_ok=True)
+        pom = ROOT / "tests" / "docs" / "mirror_maker.pom.xml"
+        command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), "dependency:copy-dependencies"]
+        subprocess.run([*command, f"-DoutputDirectory={jars}"], check=True)
+        for jar in apache_kafka.JARS.glob("*.jar"):
+            shutil.copy(jar, jars)
+        (jars / ".resolved").touch()
+    return jars
 
 
 def write_kafka_scripts(directory: Path, jars: Path) -> None:
