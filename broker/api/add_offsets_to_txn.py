@@ -13,7 +13,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.transaction_errors import fencing_error
 from broker.coordination.partitioner import partition_for
 from broker.metadata.image.topic_names import GROUP_OFFSETS_TOPIC
-from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
+from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator, settled
 from broker.transactions.state import ProducerIdAndEpoch, TransactionPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -37,7 +37,8 @@ class AddOffsetsToTxnHandler:
         index = partition_for(request.group_id, self._offsets_partition_count())
         partition = TransactionPartition(GROUP_OFFSETS_TOPIC, index)
         try:
-            await self._transactions.add_partitions(request.transactional_id, producer, [partition], version=0)
+            added = self._transactions.add_partitions(request.transactional_id, producer, [partition], version=0)
+            await settled(added)
         except KafkaError as error:
             return AddOffsetsToTxnResponse(
                 error_code=fencing_error(error.code, context.api_version, PRODUCER_FENCED_FROM)

@@ -5,7 +5,7 @@ transaction before its first batch, or add their partition for a client of trans
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from typing import Final
 
 from broker.api.pipeline.permission import CLUSTER_ACTION, CLUSTER_RESOURCE_NAME, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
@@ -14,7 +14,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.transaction_errors import fencing_error
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_names import is_internal
-from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
+from broker.runtime.coordinators.transaction_coordinator import Result, TransactionCoordinator, settled
 from broker.transactions.state import EPOCH_PER_TRANSACTION, ProducerIdAndEpoch, TransactionPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
@@ -43,8 +43,8 @@ class AddPartitionsToTxnHandler:
     async def __call__(self, request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
         if context.api_version >= BETWEEN_BROKERS_FROM:
             require(context, CLUSTER_ACTION, CLUSTER_RESOURCE_NAME, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            results = await asyncio.gather(*(self._from_broker(each) for each in request.transactions))
-            return AddPartitionsToTxnResponse(results_by_transaction=list(results))
+            results = await _all(self._from_broker(each) for each in request.transactions)
+            return AddPartitionsToTxnResponse(results_by_transaction=results)
         topics = request.v3_and_below_topics
         if not context.allows(WRITE_TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
             refused = dict.fromkeys(_partitions(topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -53,23 +53,22 @@ class AddPartitionsToTxnHandler:
         producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
         errors = self._refused(topics, denied, from_client=True)
         if not errors:
-            errors = await self._added(request.v3_and_below_transactional_id, producer, topics, version=0)
+            errors = await settled(self._added(request.v3_and_below_transactional_id, producer, topics, version=0))
         if context.api_version < PRODUCER_FENCED_FROM:
             errors = {
                 each: fencing_error(code, context.api_version, PRODUCER_FENCED_FROM) for each, code in errors.items()
             }
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, errors))
 
-    async def _from_broker(self, request: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    def _from_broker(self, request: AddPartitionsToTxnTransaction) -> Result[AddPartitionsToTxnResult]:
+        """Begin the addition or verification of one transaction."""
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        errors = self._refused(request.topics, frozenset(), from_client=False)
+        errors: Result[_Errors] = self._refused(request.topics, frozenset(), from_client=False)
         if not errors and request.verify_only:
-            errors = await self._verified(request.transactional_id, producer, request.topics)
+            errors = self._verified(request.transactional_id, producer, request.topics)
         elif not errors:
-            errors = await self._added(
-                request.transactional_id, producer, request.topics, version=EPOCH_PER_TRANSACTION
-            )
-        return AddPartitionsToTxnResult(request.transactional_id, _results(request.topics, errors))
+            errors = self._added(request.transactional_id, producer, request.topics, version=EPOCH_PER_TRANSACTION)
+        return _later(request, errors) if isinstance(errors, Awaitable) else _result(request, errors)
 
     def _refused(self, topics: Sequence[AddPartitionsToTxnTopic], denied: Set[str], *, from_client: bool) -> _Errors:
         """Return an error for every partition if one of them cannot be added, else nothing."""
@@ -85,28 +84,56 @@ class AddPartitionsToTxnHandler:
             return {}
         return {each: errors.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in _partitions(topics)}
 
-    async def _added(
+    def _added(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         topics: Sequence[AddPartitionsToTxnTopic],
         version: int,
-    ) -> _Errors:
+    ) -> Result[_Errors]:
         partitions = list(_partitions(topics))
         try:
-            await self._transactions.add_partitions(transactional_id, producer, partitions, version)
+            added = self._transactions.add_partitions(transactional_id, producer, partitions, version)
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
-        return {}
+        return {} if added is None else _errors_of(added, partitions)
 
-    async def _verified(
+    def _verified(
         self, transactional_id: str, producer: ProducerIdAndEpoch, topics: Sequence[AddPartitionsToTxnTopic]
-    ) -> _Errors:
+    ) -> Result[_Errors]:
         partitions = list(_partitions(topics))
         try:
-            return await self._transactions.verify_partitions(transactional_id, producer, partitions)
+            verified = self._transactions.verify_partitions(transactional_id, producer, partitions)
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
+        return _errors_of(verified, partitions) if isinstance(verified, Awaitable) else verified
+
+
+async def _all(results: Iterable[Result[AddPartitionsToTxnResult]]) -> list[AddPartitionsToTxnResult]:
+    """Return the results, without tasks unless one of them waits for a commit."""
+    done: list[AddPartitionsToTxnResult] = []
+    begun = list(results)
+    for each in begun:
+        if isinstance(each, Awaitable):
+            return list(await asyncio.gather(*map(settled, begun)))
+        done.append(each)
+    return done
+
+
+async def _errors_of(pending: Awaitable[_Errors | None], partitions: Iterable[TransactionPartition]) -> _Errors:
+    """Return the errors once the coordinator's records are committed."""
+    try:
+        return await pending or {}
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error.code)
+
+
+async def _later(request: AddPartitionsToTxnTransaction, errors: Awaitable[_Errors]) -> AddPartitionsToTxnResult:
+    return _result(request, await errors)
+
+
+def _result(request: AddPartitionsToTxnTransaction, errors: _Errors) -> AddPartitionsToTxnResult:
+    return AddPartitionsToTxnResult(request.transactional_id, _results(request.topics, errors))
 
 
 def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[TransactionPartition]:

@@ -3,6 +3,7 @@
 5+ transaction version 2: the response has the producer id and epoch of the next transaction (KIP-890).
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
 from broker.api.pipeline.permission import WRITE_TRANSACTIONAL_ID
@@ -25,7 +26,7 @@ class EndTxnHandler:
     def __init__(self, transactions: TransactionCoordinator) -> None:
         self._transactions = transactions
 
-    async def __call__(self, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    def __call__(self, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse | Awaitable[EndTxnResponse]:
         require(
             context, WRITE_TRANSACTIONAL_ID, request.transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         )
@@ -35,10 +36,26 @@ class EndTxnHandler:
             request.committed,
             EPOCH_PER_TRANSACTION if is_new else 0,
         )
+        version = context.api_version
         try:
-            following = await self._transactions.end(request.transactional_id, end)
+            following = self._transactions.end(request.transactional_id, end)
         except KafkaError as error:
-            return EndTxnResponse(error_code=fencing_error(error.code, context.api_version, PRODUCER_FENCED_FROM))
-        if not is_new:
-            return EndTxnResponse()
-        return EndTxnResponse(producer_id=following.id, producer_epoch=following.epoch)
+            return _refused(error, version)
+        return _later(following, version) if isinstance(following, Awaitable) else _ended(following, version)
+
+
+async def _later(following: Awaitable[ProducerIdAndEpoch], version: int) -> EndTxnResponse:
+    try:
+        return _ended(await following, version)
+    except KafkaError as error:
+        return _refused(error, version)
+
+
+def _ended(following: ProducerIdAndEpoch, version: int) -> EndTxnResponse:
+    if version < EPOCH_PER_TRANSACTION_FROM:
+        return EndTxnResponse()
+    return EndTxnResponse(producer_id=following.id, producer_epoch=following.epoch)
+
+
+def _refused(error: KafkaError, version: int) -> EndTxnResponse:
+    return EndTxnResponse(error_code=fencing_error(error.code, version, PRODUCER_FENCED_FROM))

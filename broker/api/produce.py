@@ -7,10 +7,10 @@ Checks run in Kafka's order, which decides the error of a request with several: 
 the framing of the batch, `acks`, internal topics, the partition, its in-sync replicas, and then the checks of the log.
 Each partition has its own result; one invalid batch affects no other.
 
-The coordinator of a transaction confirms its partitions before their first batches are appended; the request waits for
-that (`serving/produced_transaction.py`).
+The coordinator of a transaction confirms its partitions before their first batches are appended. The request waits for
+another broker's coordinator, and for the commit of its record (`serving/produced_transaction.py`).
 
-The path without waiting (no new transaction; acks 0 or 1, or all replicas have the batch already) is plain calls: no
+The path without waiting (no such wait; acks 0 or 1, or all replicas have the batch already) is plain calls: no
 task, no future.
 """
 
@@ -31,7 +31,6 @@ from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.partition import HostedTopic, Partition, RecordsRefused
 from broker.runtime.partitions.registry import Partitions
-from broker.transactions.verification import Verification
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -78,13 +77,13 @@ class ProduceHandler:
             produce.begin_transaction(request.transactional_id, self._runtime.clock)
             transaction = produce.transaction
             if transaction is not None and transaction.question is not None:
-                return self._append_verified(produce, transaction, transaction.question)
+                verified = transaction.verify(transaction.question, self._verifier)
+                if verified is not None:
+                    return self._append_verified(produce, verified)
         return self._append(produce)
 
-    async def _append_verified(
-        self, produce: "_Produce", transaction: ProducedTransaction, question: Verification
-    ) -> ProduceResponse | None:
-        await transaction.verify(question, self._verifier)
+    async def _append_verified(self, produce: "_Produce", verified: Awaitable[None]) -> ProduceResponse | None:
+        await verified
         response = self._append(produce)
         return response if response is None or isinstance(response, ProduceResponse) else await response
 

@@ -6,7 +6,8 @@ The coordinator retries partitions until each of them has its marker, so every p
 `__consumer_offsets` go through the group coordinator, which makes the transaction's offsets visible or drops them.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from broker.api.serving.acknowledgements import Acknowledgements, AppendedBatch
 from broker.api.serving.context import RequestContext
@@ -55,12 +56,30 @@ class WriteTxnMarkersHandler:
 
         A coordinator sends all markers that it owes a broker in one request, so the loop runs other work in between.
         """
-        appends = _Appends(self._partitions, self._groups, self._runtime.clock.now_ms())
+        appends = self._begin()
         response, slices = WriteTxnMarkersResponse(), Slices(self._runtime.clock)
         for marker in request.markers:
             response.markers.append(appends.append(marker))
             await slices.pause()
         on_applied()
+        return await self._completed(appends, response)
+
+    def write_own(
+        self, request: WriteTxnMarkersRequest
+    ) -> WriteTxnMarkersResponse | Coroutine[Any, Any, WriteTxnMarkersResponse]:
+        """Answer a request of this node itself: at once for one transaction whose markers are committed with the
+        append, else as `write`.
+        """
+        if len(request.markers) != 1:
+            return self.write(request)
+        appends = self._begin()
+        response = WriteTxnMarkersResponse([appends.append(request.markers[0])])
+        return self._completed(appends, response) if appends.waiting or appends.ended else response
+
+    def _begin(self) -> "_Appends":
+        return _Appends(self._partitions, self._groups, self._runtime.clock.now_ms())
+
+    async def _completed(self, appends: "_Appends", response: WriteTxnMarkersResponse) -> WriteTxnMarkersResponse:
         if appends.waiting:
             await self._acknowledged(appends.waiting)
         for entry, ended in appends.ended:

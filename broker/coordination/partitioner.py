@@ -1,9 +1,15 @@
 """The mapping of names to partitions of an internal topic, by Java's string hash, equal on every Kafka broker."""
 
+from functools import lru_cache
+
+NAMES_MAX = 10_000
+"""Limit of the remembered hashes. A coordinator sees the same names again, and a hash in Python costs 3 µs."""
+
 _UNITS = 1 << 32
 _SIGN = 1 << 31
 
 
+@lru_cache(NAMES_MAX)
 def java_string_hash(text: str) -> int:
     """Return Java's `String.hashCode`: h = 31·h + unit over the UTF-16 code units, as a signed 32-bit number."""
     value = 0

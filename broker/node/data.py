@@ -2,9 +2,10 @@
 
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from broker.api.write_txn_markers import WriteTxnMarkersHandler
 from broker.config.broker_config import BrokerConfig
@@ -34,6 +35,7 @@ from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, 
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.loopback import LoopbackPeers
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
+from broker.runtime.coordinators.own_verification import OwnVerification
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
@@ -220,6 +222,7 @@ def build_data(
     transactions = build_transactions(
         runtime, static, partitions, lambda: cache.image, markers, producer_ids, snapshots.store
     )
+    verifier.own = OwnVerification(transactions, lambda: cache.image)
     share_states = build_share_coordinator(runtime, static, partitions, lambda: cache.image, snapshots.store)
     for coordinator in (groups, transactions, share_states):
         roles.add_listener(coordinator)
@@ -361,9 +364,9 @@ def _build_marker_peers(
         endpoint = None if broker is None else broker.endpoints.get(config.inter_broker_listener_name)
         return endpoint is not None and (endpoint.host, endpoint.port) == (address.host, address.port)
 
-    async def write(request: Message) -> Message:
+    def write(request: Message) -> Message | Coroutine[Any, Any, Message]:
         assert isinstance(request, WriteTxnMarkersRequest)
-        return await handler.write(request)
+        return handler.write_own(request)
 
     return LoopbackPeers(runtime.loop, _connections(runtime, config), is_own, write)
 
@@ -397,7 +400,9 @@ def _build_verifier(
         )
 
     listener = dynamic.current.inter_broker_listener_name
-    return TransactionVerifier(runtime, connections, lambda: metadata.image, listener, settings)
+    return TransactionVerifier(
+        runtime, connections, lambda: metadata.image, listener, settings, dynamic.current.node_id
+    )
 
 
 def _partition_count(config: BrokerConfig, metadata: MetadataCache) -> Callable[[], int]:

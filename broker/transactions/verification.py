@@ -48,6 +48,17 @@ class Verification:
     partitions: tuple[TopicPartition, ...]
     mode: VerificationMode
 
+    def errors(self, codes: Mapping[TopicPartition, ErrorCode]) -> Mapping[TopicPartition, ErrorCode]:
+        """Return the errors by partition, as the client gets them, for the coordinator's codes.
+
+        A partition without a code is not verified.
+        """
+        verdicts = {
+            partition: _client_error(codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR), self.mode)
+            for partition in self.partitions
+        }
+        return {partition: code for partition, code in verdicts.items() if code is not ErrorCode.NONE}
+
     def failed(self, code: ErrorCode) -> "Verdict":
         return Verdict(self, dict.fromkeys(self.partitions, code))
 
@@ -136,14 +147,13 @@ def _transaction(one: Verification) -> AddPartitionsToTxnTransaction:
 
 
 def _errors(one: Verification, result: AddPartitionsToTxnResult | None) -> Mapping[TopicPartition, ErrorCode]:
-    """Return the errors by partition; a partition without a result is not verified."""
-    codes = {
-        (topic.name, each.partition_index): _client_error(_known(each.partition_error_code), one.mode)
-        for topic in (() if result is None else result.topic_results)
-        for each in topic.results_by_partition
-    }
-    verdicts = {partition: codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR) for partition in one.partitions}
-    return {partition: code for partition, code in verdicts.items() if code is not ErrorCode.NONE}
+    return one.errors(
+        {
+            (topic.name, each.partition_index): _known(each.partition_error_code)
+            for topic in (() if result is None else result.topic_results)
+            for each in topic.results_by_partition
+        }
+    )
 
 
 def _client_error(code: ErrorCode, mode: VerificationMode) -> ErrorCode:

@@ -1,12 +1,12 @@
 """The transaction of a produce request, whose partitions the coordinator confirms first (KIP-890)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.api.serving.produced_batch import is_transactional
 from broker.clock import Clock
 from broker.runtime.coordinators.transaction_guards import TransactionGuards
-from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
+from broker.runtime.coordinators.transaction_verifier import Errors, TransactionVerifier
 from broker.runtime.partitions.partition import Partition
 from broker.transactions.verification import Verification, VerificationMode
 from protocol.errors import ErrorCode, KafkaError
@@ -87,9 +87,20 @@ class ProducedTransaction:
         """The errors of partitions that cannot take their batch."""
         return self._taken.errors
 
-    async def verify(self, question: Verification, verifier: TransactionVerifier) -> None:
-        """Ask the coordinator."""
-        errors = await verifier.confirm(self._taken, question)
+    def verify(self, question: Verification, verifier: TransactionVerifier) -> Awaitable[None] | None:
+        """Ask the coordinator. Return None if this node's own coordinator has answered."""
+        errors = verifier.begin(self._taken, question)
+        if isinstance(errors, Awaitable):
+            return self._verified_later(errors)
+        self._note(errors)
+        return None
+
+    async def _verified_later(self, errors: Awaitable[Errors]) -> None:
+        self._note(await errors)
+
+    def _note(self, errors: Errors) -> None:
+        if not errors:
+            return
         for name, partition in self._taken.partitions.items():
             if name in errors:
                 self._taken.errors[partition] = unverified(errors[name], self._mode)

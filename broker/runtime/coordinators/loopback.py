@@ -14,8 +14,8 @@ from broker.net.peer import Done, PeerUnavailable, SocketAddress
 from broker.runtime.coordinators.transaction_verifier import Peers
 from protocol.messages import Message
 
-Serve = Callable[[Message], Coroutine[Any, Any, Message]]
-"""Answers a request of this node. Limits the time that it takes."""
+Serve = Callable[[Message], Message | Coroutine[Any, Any, Message]]
+"""Answers a request of this node, at once or later. Limits the time that it takes."""
 
 
 class ClosablePeers(Peers, Protocol):
@@ -63,7 +63,15 @@ class LoopbackPeers:
     def _start(self, request: Message, done: Done) -> None:
         if self._is_closed:
             return
-        task = self._loop.create_task(self._serve(request))
+        try:
+            response = self._serve(request)
+        except Exception as error:  # noqa: BLE001  a failed request of the node to itself is retried like any other
+            done(_unavailable(error))
+            return
+        if not isinstance(response, Coroutine):
+            done(response)
+            return
+        task = self._loop.create_task(response)
         self._running.add(task)
         task.add_done_callback(partial(self._on_done, done))
 
@@ -79,4 +87,8 @@ class LoopbackPeers:
         if task.cancelled():
             return  # the node ends
         error = task.exception()
-        done(task.result() if error is None else PeerUnavailable(f"this node failed to answer itself: {error!r}"))
+        done(task.result() if error is None else _unavailable(error))
+
+
+def _unavailable(error: BaseException) -> PeerUnavailable:
+    return PeerUnavailable(f"this node failed to answer itself: {error!r}")

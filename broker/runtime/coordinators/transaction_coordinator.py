@@ -1,6 +1,7 @@
 """The transaction coordinator of this node: the operations of API handlers, over the shards of `__transaction_state`.
 
-Finds the shard of a transactional id, runs the request's command there and awaits its result. A command that needs a
+Finds the shard of a transactional id and runs the request's command there. A result whose records are committed already
+is returned at once, so that a request costs neither task nor future; otherwise it is awaitable. A command that needs a
 new producer id runs again with one. Holds no rules about transactions.
 """
 
@@ -8,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from broker.coordination.errors import response_error
 from broker.coordination.partitioner import partition_for
@@ -16,7 +17,6 @@ from broker.coordination.shard import CoordinatorResult
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_names import TRANSACTION_STATE_TOPIC
-from broker.runtime.coordinators.hosted_shard import Answer
 from broker.runtime.coordinators.led_shards import follow_leadership, load_hosted
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.transaction_markers import TransactionMarkers
@@ -37,6 +37,8 @@ _RETRY_MS: Final = 500
 
 R = TypeVar("R")
 Command = Callable[[TransactionShard, int], CoordinatorResult[Any, R]]
+Result: TypeAlias = R | Awaitable[R]
+"""The result of an operation, or an awaitable of it. Both raise KafkaError."""
 
 
 class ProducerIdSource(Protocol):
@@ -76,43 +78,44 @@ class TransactionCoordinator:
 
     async def init_producer(self, transactional_id: str, request: InitRequest) -> ProducerIdAndEpoch:
         """Begin a producer session. Raises CONCURRENT_TRANSACTIONS while a former transaction ends."""
-        answer = await self._execute(
+        result: Result[ProducerIdAndEpoch | ErrorCode] = self._execute(
             transactional_id, lambda shard, fresh_id: shard.init_producer(transactional_id, request, fresh_id)
         )
+        answer = await result if isinstance(result, Awaitable) else result
         if isinstance(answer, ErrorCode):
             raise KafkaError(answer)
         return answer
 
-    async def add_partitions(
+    def add_partitions(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         partitions: Iterable[TransactionPartition],
         version: int,
-    ) -> None:
+    ) -> Result[None]:
         """Add partitions to a transaction. `version` is the transaction version of the client."""
-        await self._execute(
+        return self._execute(
             transactional_id, lambda shard, _: shard.add_partitions(transactional_id, producer, partitions, version)
         )
 
-    async def verify_partitions(
+    def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TransactionPartition]
-    ) -> Mapping[TransactionPartition, ErrorCode]:
+    ) -> Result[Mapping[TransactionPartition, ErrorCode]]:
         """Return for each partition whether the ongoing transaction has it."""
-        return await self._execute(
+        return self._execute(
             transactional_id,
             lambda shard, _: CoordinatorResult(shard.verify_partitions(transactional_id, producer, partitions)),
         )
 
-    async def end(self, transactional_id: str, request: EndRequest) -> ProducerIdAndEpoch:
+    def end(self, transactional_id: str, request: EndRequest) -> Result[ProducerIdAndEpoch]:
         """Decide the outcome of a transaction; return the producer id and epoch of the next one."""
-        return await self._execute(
-            transactional_id, lambda shard, fresh_id: shard.end(transactional_id, request, fresh_id)
-        )
+        return self._execute(transactional_id, lambda shard, fresh_id: shard.end(transactional_id, request, fresh_id))
 
     async def describe(self, transactional_id: str) -> Transaction:
         """Return the state of a transactional id. Raises TRANSACTIONAL_ID_NOT_FOUND."""
-        found = await self._execute(transactional_id, lambda shard, _: CoordinatorResult(shard.get(transactional_id)))
+        found = await settled(
+            self._execute(transactional_id, lambda shard, _: CoordinatorResult(shard.get(transactional_id)))
+        )
         if found is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return found
@@ -148,16 +151,22 @@ class TransactionCoordinator:
 
     # Commands.
 
-    async def _execute(self, transactional_id: str, command: Command[R]) -> R:
+    def _execute(self, transactional_id: str, command: Command[R]) -> Result[R]:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         partition = partition_for(transactional_id, self._partition_count())
         try:
-            try:
-                return await _settled(self._shards.execute(partition, lambda shard: command(shard, NO_PRODUCER_ID)))
-            except ProducerIdNeeded:
-                fresh_id = await self._producer_ids.next_id()
-                return await _settled(self._shards.execute(partition, lambda shard: command(shard, fresh_id)))
+            answer = self._shards.execute(partition, lambda shard: command(shard, NO_PRODUCER_ID))
+        except ProducerIdNeeded:
+            return self._execute_with_id(partition, command)
+        except KafkaError as error:
+            raise KafkaError(response_error(error.code)) from error
+        return _committed(answer) if isinstance(answer, asyncio.Future) else answer
+
+    async def _execute_with_id(self, partition: int, command: Command[R]) -> R:
+        try:
+            fresh_id = await self._producer_ids.next_id()
+            return await settled(self._shards.execute(partition, lambda shard: command(shard, fresh_id)))
         except KafkaError as error:
             raise KafkaError(response_error(error.code)) from error
 
@@ -190,5 +199,13 @@ class TransactionCoordinator:
             self._on_written(markers)
 
 
-async def _settled(answer: Answer[R]) -> R:
-    return await answer if isinstance(answer, asyncio.Future) else answer
+async def settled(result: Result[R]) -> R:
+    """Return the result of an operation. Raise KafkaError."""
+    return await result if isinstance(result, Awaitable) else result
+
+
+async def _committed(answer: asyncio.Future[R]) -> R:
+    try:
+        return await answer
+    except KafkaError as error:
+        raise KafkaError(response_error(error.code)) from error

@@ -1,7 +1,7 @@
 """The coordinators of one simulated broker, over its partitions of the internal topics, composed as in the product."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -38,6 +38,7 @@ from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, 
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.loopback import LoopbackPeers
 from broker.runtime.coordinators.offset_transactions import OffsetTransactions
+from broker.runtime.coordinators.own_verification import OwnVerification
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
@@ -148,6 +149,7 @@ class BrokerCoordinators:
             self._image,
             LISTENER,
             lambda: VerifierSettings(TIMEOUT_MS, _RETRY_BACKOFF_MS, _RETRY_BACKOFF_MAX_MS),
+            broker.node.id,
         )
         self.groups = self._build_groups()
         self._markers = WriteTxnMarkersHandler(data.partitions, self.groups, self._runtime, lambda: TIMEOUT_MS)
@@ -160,6 +162,7 @@ class BrokerCoordinators:
             self._producer_ids,
             self._snapshots.store,
         )
+        self.verifier.own = OwnVerification(self.transactions, self._image)
         self.shares = BrokerShares(
             self._runtime, config, data.partitions, self._image, self._connect, self._snapshots.store, checker.shares
         )
@@ -172,9 +175,9 @@ class BrokerCoordinators:
     def _build_marker_peers(self) -> LoopbackPeers:
         broker = self._broker
 
-        async def write(request: Message) -> Message:
+        def write(request: Message) -> Message | Coroutine[Any, Any, Message]:
             assert isinstance(request, WriteTxnMarkersRequest)
-            return await self._markers.write(request)
+            return self._markers.write_own(request)
 
         wires = WirePeers(broker.around.wires, broker.process, "markers")
         loop = cast(asyncio.AbstractEventLoop, broker.process)
