@@ -190,13 +190,7 @@ def build_data(
     config, cache, loop, deadlines = metadata.config, metadata.cache, runtime.loop, runtime.deadlines
     static = config.current
     removals = PendingRemovals(runtime.files)
-    cleaner = LogCleaner(
-        runtime.files,
-        dedupe_buffer_bytes=static.log_cleaner_dedupe_buffer_size,
-        make_durable=log_dirs.checkpoints.make_durable,
-        load_factor=static.log_cleaner_io_buffer_load_factor,
-    )
-    cleaner.load_checkpoints(directory.path for directory in log_dirs.online)
+    cleaner = _build_cleaner(runtime, static, log_dirs)
     store = LogStore(
         log_dirs, cleaner, removals, runtime.io, runtime.clock, delete_delay_ms=static.log_segment_delete_delay_ms
     )
@@ -248,6 +242,17 @@ def build_data(
         isr_shrinking,
         FetchSessions(static.max_incremental_fetch_session_cache_slots, _pick_session_id),
     )
+
+
+def _build_cleaner(runtime: NodeRuntime, config: BrokerConfig, log_dirs: LogDirs) -> LogCleaner:
+    cleaner = LogCleaner(
+        runtime.files,
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        make_durable=log_dirs.checkpoints.make_durable,
+        load_factor=config.log_cleaner_io_buffer_load_factor,
+    )
+    cleaner.load_checkpoints(directory.path for directory in log_dirs.online)
+    return cleaner
 
 
 def _connections(runtime: NodeRuntime, config: BrokerConfig) -> NetworkClient:

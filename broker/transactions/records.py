@@ -4,6 +4,7 @@ A key is an int16 version and a message, a value likewise; no value is a tombsto
 `transaction.version` 1) has the fields of KIP-890; with version 0 a failover forgets them.
 """
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from broker.coordination.log_fold import FoldRule
@@ -23,6 +24,8 @@ KEY_VERSION: Final = 0
 PLAIN_VALUE: Final = 0
 FLEXIBLE_VALUE: Final = 1
 _VERSION_BYTES: Final = 2
+KEYS_MAX: Final = 10_000
+"""Limit of the remembered keys: each transaction writes the key of its id three times."""
 
 
 TRANSACTION_FOLD: Final = FoldRule(lambda key: key)
@@ -44,7 +47,8 @@ TransactionRecord = CoordinatorRecord[TransactionEvent]
 def transaction_written(transactional_id: str, transaction: Transaction, value_version: int) -> TransactionRecord:
     """Return the record of a transactional id's state."""
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(transaction.partitions):
+    partitions = transaction.partitions
+    for topic, index in sorted(partitions) if len(partitions) > 1 else partitions:
         topics.setdefault(topic, []).append(index)
     is_empty = transaction.state is TransactionState.EMPTY
     message = TransactionLogValue(
@@ -104,6 +108,7 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionEvent | None:
     return TransactionWritten(transactional_id, transaction)
 
 
+@lru_cache(KEYS_MAX)
 def _key(transactional_id: str) -> bytes:
     return KEY_VERSION.to_bytes(_VERSION_BYTES, "big") + encode_bytes(TransactionLogKey(transactional_id), KEY_VERSION)
 

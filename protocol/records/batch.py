@@ -201,7 +201,14 @@ def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
 def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
     """Return `header` and `body` as one batch; length, magic and CRC are computed."""
     batch = bytearray(HEADER_SIZE + len(body))
-    HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_PREFIX_SIZE, magic=MAGIC, crc=0))
     batch[HEADER_SIZE:] = body
-    write_crc(batch, 0, len(batch))
+    return pack_into(header, batch)
+
+
+def pack_into(header: BatchHeader, batch: bytearray) -> bytes:
+    """Return `batch`, whose first 61 bytes are free, with `header`; length, magic and CRC are computed."""
+    size = len(batch)
+    HEADER.pack_into(batch, 0, header[0], size - LENGTH_PREFIX_SIZE, header[2], MAGIC, 0, *header[5:])
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, _CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:size]))
     return bytes(batch)

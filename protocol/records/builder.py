@@ -21,6 +21,7 @@ from protocol.records.batch import (
     BatchHeader,
     TimestampType,
     pack_batch,
+    pack_into,
 )
 from protocol.records.compiled import record_code
 from protocol.records.compression import Codec, compress
@@ -64,7 +65,7 @@ def build_batch(
     control: bool = False,
 ) -> bytes:
     """Build one batch of `records` with offsets from `base_offset` on. Raises ValueError without records."""
-    entries = [_Entry(delta, *record) for delta, record in enumerate(records)]
+    entries = list(records)
     if not entries:
         raise ValueError("a batch needs at least one record")
     attributes = (
@@ -73,22 +74,33 @@ def build_batch(
         | (TRANSACTIONAL_FLAG if transactional else 0)
         | (CONTROL_FLAG if control else 0)
     )
+    base_timestamp = max_timestamp = entries[0].timestamp
+    shift = 1 if base_timestamp == NO_TIMESTAMP else 0
+    builder = record_code().builder(MAGIC, Codec.NONE, 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, _UNBOUNDED)
+    append = builder.append
+    for delta, (timestamp, key, value, headers) in enumerate(entries):
+        append(delta, timestamp + shift, key, value, list(headers) if headers else _NO_HEADERS)
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
     header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=len(entries) - 1,
-        base_timestamp=entries[0].timestamp,
-        max_timestamp=max(entry.timestamp for entry in entries),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=len(entries),
+        base_offset,
+        0,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        len(entries) - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(entries),
     )
-    return pack_batch(header, compress(Codec(codec), _encode(entries), level))
+    built = builder.build()  # with room for the header, in which nothing of the compiled builder stays
+    if codec == Codec.NONE:
+        return pack_into(header, built)
+    return pack_batch(header, compress(Codec(codec), memoryview(built)[HEADER_SIZE:], level))
 
 
 def build_value_batch(

@@ -1,9 +1,12 @@
 """Validation of produced batches (LogValidator, ProduceRequest.validateRecords)."""
 
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol.records.batch import TimestampType, crc_is_valid, pack_batch, parse_header
 from protocol.records.builder import Record, build_batch
@@ -13,7 +16,7 @@ from protocol.records.reader import iter_records
 from storage.config import CleanupPolicy, CompressionType, LogConfig, MessageTimestampType
 from storage.errors import CorruptBatch, InvalidRecords, Rejection
 from storage.producer_state import Origin
-from storage.validation import MAX_RECORD_ERRORS, admit, verify_replicated
+from storage.validation import MAX_RECORD_ERRORS, Admitted, admit, admit_generally, verify_replicated
 
 NOW = 1_700_000_000_000
 PLAIN = LogConfig()
@@ -233,3 +236,77 @@ def test_replicas_check_checksums_and_order_only() -> None:
         verify_replicated(two + one)
     with pytest.raises(CorruptBatch, match="checksum"):
         verify_replicated(one[:-1] + b"?")
+
+
+CONFIGS = st.sampled_from(
+    (
+        PLAIN,
+        COMPACTED,
+        APPEND_TIME,
+        LogConfig(compression_type=CompressionType.LZ4),
+        LogConfig(max_message_bytes=80),
+        LogConfig(segment_bytes=80),
+        LogConfig(message_timestamp_before_max_ms=10, message_timestamp_after_max_ms=10),
+        LogConfig(message_timestamp_before_max_ms=2**63 - 1, message_timestamp_after_max_ms=2**63 - 1),
+    )
+)
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        st.sampled_from((-1, NOW - 11, NOW, NOW + 11, NOW + 4_000_000)),
+        st.none() | st.binary(max_size=9),
+        st.binary(max_size=30),
+    ),
+    min_size=1,
+    max_size=4,
+)
+HEADERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "base_offset": st.sampled_from((0, 7)),
+        "attributes": st.integers(-1, 0x80),
+        "last_offset_delta": st.integers(-1, 4),
+        "record_count": st.integers(-1, 5),
+        "producer_id": st.sampled_from((-1, 5)),
+        "base_sequence": st.sampled_from((-1, 0, 3)),
+        "base_timestamp": st.sampled_from((-1, NOW, NOW + 20)),
+        "max_timestamp": st.sampled_from((-1, NOW, NOW + 20)),
+    },
+)
+DAMAGES = st.sampled_from(("none", "cut", "more", "twice", "crc", "magic", "length"))
+
+
+def damaged(data: bytes, damage: str) -> bytes:
+    """Return the batch with one fault of its framing."""
+    match damage:
+        case "cut":
+            return data[:-1]
+        case "more":
+            return data + data[:20]
+        case "twice":
+            return data + data
+        case "crc":
+            return data[:-1] + bytes((data[-1] ^ 1,))
+        case "magic":
+            return data[:16] + b"\1" + data[17:]
+        case "length":
+            return data[:8] + (len(data) - 11).to_bytes(4, "big") + data[12:]
+        case _:
+            return data
+
+
+@given(RECORDS, HEADERS, DAMAGES, CONFIGS, st.sampled_from((Origin.CLIENT, Origin.COORDINATOR)))
+def test_short_way_of_ordinary_batches_agrees_with_the_general_checks(
+    records: list[Record], header: dict[str, int], damage: str, config: LogConfig, origin: Origin
+) -> None:
+    data = damaged(altered(batch(*records), **header), damage)
+
+    def outcome(admitting: Callable[[memoryview, LogConfig, int, Origin], list[Admitted]]) -> object:
+        try:
+            return [
+                (each.header, bytes(each.batch)) for each in admitting(memoryview(bytearray(data)), config, NOW, origin)
+            ]
+        except (CorruptBatch, InvalidRecords) as error:
+            return type(error), str(error), getattr(error, "kind", None), getattr(error, "record_errors", None)
+
+    assert outcome(admit) == outcome(admit_generally)

@@ -1,6 +1,6 @@
 """Group, share and transaction coordinators."""
 
-from broker.config.key import ConfigKey, Scope
+from broker.config.key import ConfigKey, FixedValue, Scope
 from broker.config.rules import at_least, between, non_empty, one_of_ignoring_case, some_of
 from broker.config.values import ConfigType
 
@@ -98,7 +98,9 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
         "Records of one partition that may be in delivery at a time.", rule=between(100, 10000)),
     ConfigKey("group.share.persister.class.name", STRING,
         "org.apache.kafka.server.share.persister.DefaultStatePersister",
-        "Class that keeps the state of share partitions.", internal=True, honoured=False),
+        "Class that keeps the state of share partitions.", internal=True, honoured=False,
+        fixed=FixedValue("org.apache.kafka.server.share.persister.DefaultStatePersister",
+            "the share coordinator keeps the states; NoOpStatePersister would forget them at each restart")),
     ConfigKey("group.share.record.lock.duration.ms", INT, "30000",
         "Time a consumer has to acknowledge a record before it goes to another.", rule=between(1000, 3600000)),
     ConfigKey("group.share.min.record.lock.duration.ms", INT, "15000",
@@ -148,7 +150,8 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("share.coordinator.state.topic.segment.bytes", INT, "104857600",
         "Segment size of the share state topic.", rule=at_least(1)),
     ConfigKey("share.coordinator.threads", INT, "1",
-        "Threads of the share coordinator.", rule=at_least(1), honoured=False),
+        "Threads of the share coordinator.", rule=at_least(1), honoured=False,
+        fixed=FixedValue("1", "one event loop runs all coordinators of a node")),
     ConfigKey("share.coordinator.write.timeout.ms", INT, "5000",
         "Longest wait of the share coordinator for a write.", rule=at_least(1)),
     ConfigKey("transaction.max.timeout.ms", INT, "900000",

@@ -1,6 +1,6 @@
 """The node itself: identity, listeners, connections, requests, topics by default, quotas, metrics."""
 
-from broker.config.key import ConfigKey, Scope
+from broker.config.key import ConfigKey, FixedValue, Scope
 from broker.config.rules import at_least, between, between_or, non_empty, one_of, some_of
 from broker.config.values import ConfigType
 
@@ -100,7 +100,8 @@ NODE_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("fetch.purgatory.purge.interval.requests", INT, "1000",
         "Completed delayed fetches that are kept before they are purged.", honoured=False),
     ConfigKey("share.fetch.purgatory.purge.interval.requests", INT, "1000",
-        "Completed delayed share fetches that are kept before they are purged.", honoured=False),
+        "Completed delayed share fetches that are kept before they are purged.", honoured=False,
+        fixed=FixedValue("0", "a completed share fetch is dropped at once, so that nothing is left to purge")),
     ConfigKey("delete.records.purgatory.purge.interval.requests", INT, "1",
         "Completed delayed record deletions that are kept before they are purged.", honoured=False),
     ConfigKey("auto.create.topics.enable", BOOLEAN, "true",

@@ -75,6 +75,27 @@ async def test_own_requests_use_no_connection() -> None:
     assert node.connections.sent == []
 
 
+async def test_answer_without_a_wait_needs_no_task() -> None:
+    loop, outcomes = asyncio.get_running_loop(), list[Outcome]()
+    peers = LoopbackPeers(loop, Connections(), lambda to: to == HERE, lambda _: WriteTxnMarkersResponse())
+    peers.send(HERE, WriteTxnMarkersRequest(), outcomes.append, timeout_ms=1000)
+    assert outcomes == []
+    await asyncio.sleep(0)
+    assert outcomes == [WriteTxnMarkersResponse()]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_failure_without_a_wait_is_an_unavailable_peer() -> None:
+    def serve(_: Message) -> Message:
+        raise ZeroDivisionError("markers")
+
+    outcomes: list[Outcome] = []
+    peers = LoopbackPeers(asyncio.get_running_loop(), Connections(), lambda to: to == HERE, serve)
+    peers.send(HERE, WriteTxnMarkersRequest(), outcomes.append, timeout_ms=1000)
+    await asyncio.sleep(0)
+    assert isinstance(outcomes[0], PeerUnavailable)
+
+
 async def test_requests_to_others_use_a_connection() -> None:
     node = Node()
     node.send(THERE)
