@@ -1,6 +1,7 @@
 """Known kinds of bugs of coordinators whose partitions change their leaders, planted one at a time."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,8 @@ from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_log import LoadedBatch, ShardLog
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
+from broker.runtime.share.led_share_partition import LedSharePartition
+from broker.share.state_requests import StateAnswer
 from broker.transactions.shard import TransactionShard
 from broker.transactions.state import Transaction
 from protocol.errors import ErrorCode
@@ -23,6 +26,7 @@ from tests.simulation.cluster.campaign import (
     run_coordinators,
     run_deposed_coordinators,
     run_members,
+    run_shares,
 )
 from tests.simulation.cluster.planted_bug import Planted
 from tests.simulation.replication.campaign import Patch
@@ -31,6 +35,7 @@ _decide = TransactionShard._decide
 _compute = reconciliation._compute
 _load = ShardLoader.load
 _resign = ShardRuntime.resign
+_on_read = LedSharePartition._on_read
 _start_loading = ShardRuntime._start_loading
 _kept: Final[WeakKeyDictionary[ShardRuntime[Any], dict[int, Shard[Any, Any]]]] = WeakKeyDictionary()
 _CATCHERS: Final = frozenset(
@@ -39,14 +44,17 @@ _CATCHERS: Final = frozenset(
         "CommittedOffsetsStay",
         "DecisionsAreOwn",
         "Liveness",
+        "OwnersAreSole",
         "PipelineIsExactlyOnce",
         "RecordsAreVisibleOnce",
+        "SnapshotLoadsEqualReplays",
         "TransactionsAreAtomic",
     }
 )
 
 
 _SNAPSHOTS: Final = frozenset({"SnapshotLoadsEqualReplays"})
+_SHARES: Final = frozenset({"AcknowledgedRecordsStaySo"})
 _OWNERS: Final = frozenset({"OwnersAreSole", "OwnersGiveUpFirst"})
 
 
@@ -114,8 +122,9 @@ def _take_owned(
     return _compute(current, epoch, target_epoch, target, NO_PARTITIONS, held)
 
 
-def _drop_records(_fold: LogFold) -> tuple[()]:
-    return ()
+def _load_without_batches(led: LedSharePartition, answer: StateAnswer) -> None:
+    state = answer.state
+    _on_read(led, answer if state is None else replace(answer, state=replace(state, batches=())))
 
 
 def _drop_marker(_fold: LogFold, _producer_id: int, _committed: bool, _offset: int) -> None:
@@ -133,17 +142,14 @@ PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
         (Patch(HostedShard, "_await_commit", _answer_at_once),), _CATCHERS, 40, 2, run_coordinators
     ),
     "loading a coordinator up to the high watermark": Planted(
-        (Patch(ShardLoader, "load", _load_committed),), _CATCHERS, 40, 5, run_coordinators
+        (Patch(ShardLoader, "load", _load_committed),), _CATCHERS, 40, 6, run_coordinators
     ),
     "keeping the state of a coordinator over another leader": Planted(
         (Patch(ShardRuntime, "resign", _keep_shard), Patch(ShardRuntime, "_start_loading", _reuse_shard)),
         _CATCHERS,
         40,
-        12,
-        run_coordinators,
-    ),
-    "dropping the open transactions of a coordinator's snapshot": Planted(
-        (Patch(LogFold, "open_transactions", _drop_records),), _SNAPSHOTS, 40, 5, run_coordinators
+        5,
+        run_deposed_coordinators,
     ),
     "folding no markers into a coordinator's snapshot": Planted(
         (Patch(LogFold, "end_transaction", _drop_marker),), _SNAPSHOTS, 40, 3, run_coordinators
@@ -153,6 +159,9 @@ PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     ),
     "taking partitions from a member that has not given them up": Planted(
         (Patch(reconciliation, "_compute", _take_owned),), _OWNERS, 20, 2, run_members
+    ),
+    "loading a share partition without its batches": Planted(
+        (Patch(LedSharePartition, "_on_read", _load_without_batches),), _SHARES, 20, 4, run_shares
     ),
     "sending markers of decisions that a deposed coordinator cannot commit": Planted(
         (Patch(TransactionShard, "_decide", _send_at_once),), _CATCHERS, 40, 16, run_deposed_coordinators

@@ -9,6 +9,8 @@ from enum import Enum
 from typing import Any, Final, Protocol, TypeVar
 
 from broker.coordination.shard import Shard
+from broker.groups.classic import ClassicGroup
+from broker.groups.offsets import OffsetStore
 from broker.groups.shard import GroupShard
 from broker.metrics.coordinator_loads import CoordinatorSnapshotFigures
 from broker.node.coordinator_snapshots import RULES
@@ -141,8 +143,15 @@ def _state(shard: Shard[Any, Any]) -> dict[str, object]:
     found |= {f"pending of {producer}": _plain(each.groups) for producer, each in offsets._pending.items()}
     directory = shard.all_groups
     for table in (directory.classic, directory.consumer, directory.streams, directory.share):
-        found |= {f"group {group.group_id}": _plain(group) for group in table}
+        found |= {f"group {group.group_id}": _plain(group) for group in table if not _is_trace(group, offsets)}
     return found
+
+
+def _is_trace(group: object, offsets: OffsetStore) -> bool:
+    """Whether a group has neither members nor offsets: only an aborted transaction has named it."""
+    if not isinstance(group, ClassicGroup) or group.generation or not group.is_empty:
+        return False
+    return not offsets.has_offsets(group.group_id) and not offsets.has_open_transaction(group.group_id)
 
 
 def _plain(thing: Any) -> object:
