@@ -14,6 +14,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "start": Command("start", "start", "Run a node."),
     "cluster": Command("cluster", "cluster", "Run a local cluster, or query a running one."),
+    "top": Command("top", "top", "Show the cluster live in a terminal."),
     "doctor": Command("doctor", "doctor", "Find what is wrong with a cluster, and what to do."),
     "storage": Command("storage", "storage", "Format log directories, or show their properties."),
     "topics": Command("topics", "topics", "Create, delete, list, describe or extend topics."),
