@@ -41,8 +41,8 @@ def sorted_objects(text: str) -> str:
 
 
 def without_figures(text: str) -> str:
-    """Hide figures that differ between two measurements."""
-    return FIGURES.sub("#", text)
+    """Hide figures that differ between two measurements, and the names of topics of each side."""
+    return FIGURES.sub("#", text).replace("-kafka", "").replace("-ottla", "")
 
 
 def events(text: str) -> str:
@@ -54,6 +54,9 @@ def events(text: str) -> str:
     for event in found:
         for field in ("timestamp", "avg_throughput", "offset"):
             event.pop(field, None)
+        for partition in event.get("partitions", ()):
+            if "offsets" in partition:
+                partition["offsets"].sort()
     return "\n".join(json.dumps(event, sort_keys=True) for event in found)
 
 
@@ -214,12 +217,13 @@ def _records() -> Sequence[Call]:
         *calls("verifiable-consumer", "--topic u --group-id v2-{side} --max-messages 4 --verbose", mask=events),
         *calls(
             "e2e-latency",
-            "--topic lat --num-records 5 --producer-acks all --record-size 10",
+            "--topic lat-{side} --num-records 5 --producer-acks all --record-size 10",
             mask=without_figures,
         ),
         *calls(
             "console-share-consumer",
-            "--topic u --group {side} --max-messages 4 --property print.delivery=true --property print.offset=true",
+            "--topic u --group {side} --max-messages 4 --formatter-property print.delivery=true"
+            " --formatter-property print.offset=true",
         ),
         *calls(
             "share-consumer-perf-test",
