@@ -45,6 +45,7 @@ from broker.node.http import build_http
 from broker.node.listeners import open_ports
 from broker.node.metadata import MetadataPart, build_metadata
 from broker.node.metrics import controller_node_families
+from broker.node.monitoring.otel import OtelPart
 from broker.node.quorum import build_quorum
 from broker.node.runtime import NodeRuntime
 from broker.node.security.authorization import (
@@ -149,6 +150,7 @@ class Node:
         self._loggers = ProcessLoggers()
         self._requests = RequestMetrics(self._runtime.clock.monotonic_ms)
         self._exposition = Exposition([self._lag.family()])  # Replaced once the parts of the node exist.
+        self._otel = OtelPart(config, self._runtime.clock, lambda: self._exposition.read())
         self._console = NodeConsole(config, self._runtime, self._authorizer, self._audit.trail)
         self._tracing = RequestTracing(self._runtime.clock)
         self._undo = contextlib.AsyncExitStack()
@@ -169,6 +171,8 @@ class Node:
         self._failures.listen(self._on_directory_failed)
         await asyncio.to_thread(self._audit.start)
         self._undo.push_async_callback(self._audit.stop)
+        await asyncio.to_thread(self._otel.open)
+        self._undo.push_async_callback(self._otel.stop)
         tls = self._runtime.tls.listeners
         clients = open_ports(config.client_listeners, config, self._open_client_pipeline, clock, tls)
         self._undo.callback(clients.stop_listening)
@@ -189,13 +193,15 @@ class Node:
             self._exposition = Exposition(
                 [
                     *controller_node_families([controllers], metadata, self._requests, self._lag, clock),
-                    *self._security_families(),
+                    *self._more_families(),
                 ]
             )
+        self._tasks.spawn(self._otel.run())
         self._announce(clients, controllers)
 
-    def _security_families(self) -> list[Family]:
-        return [*self._audit.families(), *authorization_families(self._authorizer, self._runtime.clock)]
+    def _more_families(self) -> list[Family]:
+        decisions = authorization_families(self._authorizer, self._runtime.clock)
+        return [*self._audit.families(), *decisions, *self._otel.families()]
 
     async def _build_metadata(self, directories: NodeDirectories, controllers: Server) -> MetadataPart:
         """Build the metadata side of the node; a thread reads the disk.
@@ -300,7 +306,7 @@ class Node:
         metadata.driver.add_publisher(ConnectionQuotas(server, metadata.config.get, self._tasks.spawn))
         if metadata.topic is not None:
             metadata.driver.add_publisher(metadata.topic)
-        families = [*broker.families([server, controllers], self._requests, self._lag), *self._security_families()]
+        families = [*broker.families([server, controllers], self._requests, self._lag), *self._more_families()]
         self._exposition = Exposition(families, broker.pushed_families)
         broker.lifecycle.become_ready()
         await self._tasks.wait_for(broker.lifecycle.wait_unfenced())

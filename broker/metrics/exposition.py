@@ -5,7 +5,8 @@ a node without monitoring does not need.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,15 @@ class Exposition:
                 await asyncio.sleep(0)
         return b"".join(parts)
 
+    async def read(self) -> AsyncIterator[tuple[Family, Sequence[Sample]]]:
+        """Yield the samples of every family in slices, those of the process first. Other callbacks run in between."""
+        more = () if self._more is None else self._more()
+        for family in chain(_process_families(self._process_registry()), self._families, more):
+            samples = iter(family.read())
+            while piece := list(islice(samples, SAMPLES_PER_SLICE)):
+                yield family, piece
+                await asyncio.sleep(0)
+
     def _process_registry(self) -> "CollectorRegistry":
         if self._process is None:
             from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -61,6 +71,16 @@ def rendered(families: Iterable[Family]) -> bytes:
     from prometheus_client.exposition import generate_latest
 
     return b"".join(generate_latest(_Slice(family, list(family.read()))) for family in families)
+
+
+def _process_families(registry: "CollectorRegistry") -> Iterator[Family]:
+    """Yield prometheus_client's own metrics as families."""
+    for metric in registry.collect():
+        samples = [Sample(each.value, each.labels) for each in metric.samples]
+        if metric.type == "counter":
+            yield Family(f"{metric.name}_total", metric.documentation, "counter", partial(iter, samples))
+        else:
+            yield Family(metric.name, metric.documentation, "gauge", partial(iter, samples))
 
 
 class _Slice:

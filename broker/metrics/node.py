@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from broker.metrics.family import Family, Sample, counter, gauge
+from broker.metrics.family import Family, Sample, gauge
 
 Number: TypeAlias = Callable[[], float]
 
@@ -119,14 +119,15 @@ def group_families(
             "state",
             consumer_groups_by_state,
         ),
-        counter(f"{coordinator}consumer_group_rebalance_count", rebalances, consumer_group_rebalance_count),
+        # Kafka's names for these counts lack the `_total` that Prometheus expects of a counter.
+        gauge(f"{coordinator}consumer_group_rebalance_count", rebalances, consumer_group_rebalance_count),
         _labelled(
             f"{coordinator}streams_group_count",
             "Streams groups of this broker by state",
             "state",
             streams_groups_by_state,
         ),
-        counter(
+        gauge(
             f"{coordinator}streams_group_rebalance_count",
             "Group epochs of streams groups since their partitions were loaded",
             streams_group_rebalance_count,
@@ -137,7 +138,7 @@ def group_families(
             "state",
             share_groups_by_state,
         ),
-        counter(
+        gauge(
             f"{coordinator}share_group_rebalance_count",
             "Group epochs of share groups since their partitions were loaded",
             share_group_rebalance_count,

@@ -59,7 +59,16 @@ class TestPrometheus:
             assert (rule["alert"], rule["labels"]["severity"] in SEVERITIES) == (rule["alert"], True)
             assert rule["annotations"]["summary"].endswith(".")
             assert rule["annotations"]["description"].endswith(".")
-            assert rule["annotations"]["runbook_url"].startswith("docs/troubleshooting.md#")
+
+    @pytest.mark.parametrize("page", ["docs/monitoring/README.md", "docs/troubleshooting.md"])
+    def test_runbooks_are_sections_that_exist(self, page: str) -> None:
+        places = [rule["annotations"]["runbook_url"].partition("#") for rule in alert_rules()]
+        assert {file for file, _, _ in places} == {"docs/monitoring/README.md", "docs/troubleshooting.md"}
+        if not (path := REPOSITORY / page).exists():
+            pytest.skip(f"{page} does not exist yet")
+        lines = path.read_text().splitlines()
+        sections = {line.lstrip("# ").lower().replace(" ", "-") for line in lines if line.startswith("#")}
+        assert {section for file, _, section in places if file == page} - sections == set()
 
     def test_inhibited_alerts_exist(self) -> None:
         names = {rule["alert"] for rule in alert_rules()}

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.fakes.otlp_receiver import OtlpReceiver, Series
 from tests.support.processes.ottla_cluster import OttlaCluster
 
 LIMIT_S: Final = 90.0
@@ -49,7 +50,7 @@ SETTINGS: Final = {
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
 }
-_HTTP = re.compile(r"node \d+  \S+  http://(\S+:\d+)\S*  ")
+_HTTP = re.compile(r"node (\d+)  \S+  http://(\S+:\d+)\S*  ")
 
 
 class _Silent:
@@ -59,15 +60,21 @@ class _Silent:
 class MonitoredCluster:
     """A running cluster. `work` does all the work once and returns when it is done."""
 
-    def __init__(self, cluster: OttlaCluster) -> None:
+    def __init__(self, cluster: OttlaCluster, receiver: OtlpReceiver) -> None:
         self.cluster = cluster
+        self.receiver = receiver
         self.client = {"bootstrap.servers": cluster.bootstrap, "logger": _Silent()}
         self.admin = AdminClient(self.client)
 
     @property
     def http_addresses(self) -> list[str]:
         """Host and port of each node's HTTP listener."""
-        return [found[1] for line in self.cluster.lines if (found := _HTTP.match(line))]
+        return list(self.http_address_by_id.values())
+
+    @property
+    def http_address_by_id(self) -> dict[str, str]:
+        """Host and port of each node's HTTP listener, by node id."""
+        return {found[1]: found[2] for line in self.cluster.lines if (found := _HTTP.match(line))}
 
     def page(self, address: str) -> str:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=LIMIT_S) as response:
@@ -77,6 +84,15 @@ class MonitoredCluster:
         """Yield every family of every node."""
         for address in self.http_addresses:
             yield from text_string_to_metric_families(self.page(address))
+
+    def series(self, address: str) -> dict[Series, float]:
+        """Return the values of all series of a node."""
+        families = text_string_to_metric_families(self.page(address))
+        return {
+            Series(each.name, frozenset(each.labels.items())): each.value
+            for found in families
+            for each in found.samples
+        }
 
     def work(self) -> None:
         """Do every kind of work."""
@@ -205,6 +221,8 @@ def monitored_cluster(directory: Path) -> Iterator[MonitoredCluster]:
     """Start the cluster; a node that is killed stays dead."""
     remote = directory / "remote"
     remote.mkdir()
-    settings = {**SETTINGS, "rsm.config.storage.root": str(remote)}
-    with OttlaCluster(directory / "cluster", 3, settings, restart=False) as cluster:
-        yield MonitoredCluster(cluster)
+    settings = {**SETTINGS, "rsm.config.storage.root": str(remote), "ottla.audit.log": str(directory / "audit.log")}
+    with OtlpReceiver() as receiver:
+        settings |= {"ottla.otel.endpoint": receiver.endpoint, "ottla.otel.interval.ms": "1000"}
+        with OttlaCluster(directory / "cluster", 3, settings, restart=False) as cluster:
+            yield MonitoredCluster(cluster, receiver)

@@ -1,0 +1,1 @@
+"""Export of a node's measurements to monitoring systems."""
