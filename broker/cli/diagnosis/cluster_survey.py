@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from typing import Final, TypeVar
 
 from broker.cli.diagnosis.broker_survey import BrokerSurvey
@@ -62,6 +63,7 @@ HANGING_MS_MIN: Final = 15 * 60_000
 """Age of the last write of an open transaction from which it is a candidate: transaction.max.timeout.ms by default,
 as `ottla transactions find-hanging` has it.
 """
+CONFIGURED_TOPICS_MAX: Final = 100
 REFUSALS: Final = frozenset(
     {ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION}
 )
@@ -85,7 +87,9 @@ class ClusterSurvey:
             node.close()
 
     def take(self, *, deep: bool = False) -> ClusterFacts:
-        """Return the present facts. `deep` includes configurations of topics and hanging transactions.
+        """Return the present facts. `deep` includes configurations of all topics and hanging transactions.
+
+        Otherwise the configurations are those of the first `CONFIGURED_TOPICS_MAX` topics with missing replicas.
 
         Raises ConnectionLost if no broker answers, KafkaError if it does not describe the cluster.
         """
@@ -106,11 +110,11 @@ class ClusterSurvey:
             knows_fenced=knows_fenced,
             cluster_id=cluster.cluster_id,
         )
+        missing = dict.fromkeys(each.topic for each in partitions if each.missing)
+        topics = list(facts.topics if deep else islice(missing, CONFIGURED_TOPICS_MAX))
+        facts = replace(facts, min_isr=self._part("configurations of topics", lambda: self._min_isr(topics)) or {})
         if deep:
-            topics = list(facts.topics)
-            min_isr = self._part("configurations of topics", lambda: self._min_isr(topics)) or {}
-            found = self._part("open transactions", lambda: self._hanging(facts)) or ()
-            facts = replace(facts, min_isr=min_isr, hanging=found)
+            facts = replace(facts, hanging=self._part("open transactions", lambda: self._hanging(facts)) or ())
         return replace(facts, unchecked=self._unchecked)
 
     def groups(self, facts: ClusterFacts) -> Sequence[GroupFacts]:
