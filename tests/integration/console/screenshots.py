@@ -13,7 +13,15 @@ import confluent_kafka
 from playwright.sync_api import Browser
 
 from tests.integration.console.browser import DESKTOP, PHONE, ConsolePage, open_browser
-from tests.integration.console.cluster_states import GROUP, SETTINGS, TIERED, TOPIC, ClusterStates, remote_settings
+from tests.integration.console.cluster_states import (
+    ADMIN,
+    GROUP,
+    TIERED,
+    TOPIC,
+    ClusterStates,
+    remote_settings,
+    settings,
+)
 from tests.support.kafka.apache_kafka import REPOSITORY
 from tests.support.processes.broker_cluster import BrokerCluster
 
@@ -29,7 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory, open_browser() as browser:
         remote = remote_settings(Path(directory) / "bucket")
         each = {id: {**remote, "broker.rack": f"zone-{id}"} for id in (1, 2, 3)}
-        with BrokerCluster(Path(directory), settings=SETTINGS, each=each) as cluster:
+        with BrokerCluster(Path(directory), settings=settings(Path(directory)), each=each) as cluster:
             states, is_over = ClusterStates(cluster), threading.Event()
             states.fill()
             load = threading.Thread(target=_produce, args=(cluster.bootstrap, is_over))
@@ -78,7 +86,11 @@ def _shoot(
         for device, (width, height) in (("desktop", DESKTOP), ("phone", PHONE)):
             if device == "phone" and len(schemes) == 1:
                 continue
-            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+            context = browser.new_context(
+                viewport={"width": width, "height": height},
+                color_scheme=scheme,
+                http_credentials={"username": ADMIN[0], "password": ADMIN[1]},
+            )
             console = ConsolePage(context, base)
             console.open(path, heading)
             console.page.wait_for_timeout(wait_ms)
