@@ -144,7 +144,7 @@ def test_overview_shows_brokers_and_quorum(console: ConsolePage, states: Cluster
         ["3", "observer"],
     ]
     console.page.get_by_text("live", exact=True).wait_for()
-    console.page.get_by_text(f"topic {TOPIC}: created with {PARTITIONS} partitions").first.wait_for()
+    console.page.get_by_text(f"broker (all brokers): {ACTIONS} set to true").first.wait_for()
     assert console.complaints == []
 
 
@@ -366,7 +366,11 @@ def test_actions_ask_and_report(console: ConsolePage, states: ClusterStates) -> 
 def test_time_line_goes_back_to_before_a_topic(console: ConsolePage, states: ClusterStates) -> None:
     console.open("#/timeline", "Time line")
     change = console.page.locator("ol.changes li", has_text=f"topic {TOPIC}: created").first
-    change.wait_for()
+    console.page.locator("ol.changes li").first.wait_for()
+    while change.count() == 0:
+        shown = console.page.locator("ol.changes li").count()
+        console.page.get_by_role("button", name="Earlier changes").click()
+        console.until(lambda shown=shown: console.page.locator("ol.changes li").count() > shown, True)
     offset = int(change.locator("a").inner_text().removeprefix("@"))
     console.open(f"#/timeline/{offset - 1}", "Time line")
     rows = console.table("differences to now")
