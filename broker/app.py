@@ -59,6 +59,7 @@ from broker.node.security.sasl import NodeSasl
 from broker.node.tasks import NodeTasks, StopRequested
 from broker.node.tls import NodeTls
 from broker.node.tracing import TracingConfig
+from broker.quorum.identity import Instant
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.loop.io_thread import IoThread
 from broker.runtime.loop.thread_pool import ThreadPool
@@ -399,7 +400,8 @@ class Node:
         return await self._exposition.render()
 
     def _not_ready_because(self) -> str | None:
-        has_controller = self._metadata is not None and self._metadata.quorum.driver.leader.leader_id is not None
+        now = Instant(self._runtime.clock.monotonic_ms(), self._runtime.clock.now_ms())
+        has_controller = self._metadata is not None and self._metadata.quorum.driver.facts.hears_leader(now)
         return self._not_ready or (None if has_controller else "no active controller is known")
 
     # Stopping.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from broker.quorum.identity import LeaderAndEpoch
+from broker.quorum.identity import Instant, LeaderAndEpoch
 from broker.quorum.leadership import QuorumLeadership
 from broker.quorum.membership.voter_changes import VoterChanges
 from broker.quorum.membership.voters import VoterSet
@@ -59,6 +59,17 @@ class QuorumFacts:
         """The leader known to this node; the node itself from its won election on."""
         role, term = self._replica.role, self._replica.term
         return LeaderAndEpoch(None if isinstance(role, ResignedState) else term.leader_id, term.epoch)
+
+    def hears_leader(self, now: Instant) -> bool:
+        """Whether this node leads, or its leader has responded within the fetch timeout.
+
+        A voter whose own disk delays its fetches still counts as hearing its leader.
+        """
+        replica, role = self._replica, self._replica.role
+        if not isinstance(role, FollowerState | ObserverState):
+            return isinstance(role, LeaderState)
+        awaits_sync = replica.settings.can_vote and replica.log.synced_end < replica.log.end
+        return replica.term.leader_id is not None and (now.monotonic_ms < role.fetch_deadline or awaits_sync)
 
     @property
     def leader_hint(self) -> LeaderHint:

@@ -232,6 +232,20 @@ def observer(settings: QuorumSettings) -> QuorumSettings:
     return replace(settings, static_voters=settings.static_voters[1:])
 
 
+def test_observer_hears_its_leader_until_the_fetch_timeout() -> None:
+    driven = Driven(change=observer).follow()
+    assert driven.core.facts.hears_leader(driven.harness.now)
+    driven.at(driven.harness.now.monotonic_ms + 60_000).tick()
+    assert driven.core.facts.leader.leader_id is not None
+    assert not driven.core.facts.hears_leader(driven.harness.now)
+
+
+def test_unattached_node_hears_no_leader_and_a_leader_hears_itself() -> None:
+    assert not Driven().core.facts.hears_leader(Driven().harness.now)
+    driven = Driven().lead()
+    assert driven.core.facts.hears_leader(driven.harness.now)
+
+
 @pytest.mark.parametrize("change", [lambda settings: settings, observer])
 def test_follower_with_a_responding_leader_refuses_pre_votes(
     change: Callable[[QuorumSettings], QuorumSettings],

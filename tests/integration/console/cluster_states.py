@@ -116,6 +116,10 @@ class ClusterStates:
         self.client = Client(ClientConfig.parse(cluster.bootstrap))
         self._open: confluent_kafka.Producer | None = None
 
+    def close(self) -> None:
+        """Close the connections of the blocking client."""
+        self.client.close()
+
     def fill(self) -> None:
         """Create the topics, write records, commit offsets behind the end, and open a transaction."""
         tiered = {"remote.storage.enable": "true", "segment.bytes": "1048576", "local.retention.bytes": "1"}

@@ -6,6 +6,7 @@ States: a cluster with a lagging group, a half-tiered topic, and a killed broker
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final, Literal
 
@@ -38,8 +39,9 @@ def main() -> None:
         remote = remote_settings(Path(directory) / "bucket")
         each = {id: {**remote, "broker.rack": f"zone-{id}"} for id in (1, 2, 3)}
         with BrokerCluster(Path(directory), settings=settings(Path(directory)), each=each) as cluster:
-            states, is_over = ClusterStates(cluster), threading.Event()
-            states.fill()
+            is_over = threading.Event()
+            with closing(ClusterStates(cluster)) as states:
+                states.fill()
             load = threading.Thread(target=_produce, args=(cluster.bootstrap, is_over))
             load.start()
             try:
