@@ -1,5 +1,6 @@
 """`ottla top` on a pseudo terminal, and one frame to a pipe."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -38,6 +39,11 @@ class TopTerminal:
     def press(self, key: str) -> None:
         os.write(self._master, key.encode())
 
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
     def wait_for(self, text: bytes) -> None:
         """Read until `text` appears after what was read before."""
         deadline, since = time.monotonic() + DEADLINE_S, len(self.output)
@@ -57,13 +63,10 @@ def test_top_draws_sorts_and_quits_on_a_terminal(tmp_path: Path) -> None:
         refused = run_ottla("top", "--bootstrap-server", node.bootstrap, check=False)
         assert (refused.returncode, "use --once" in refused.stderr) == (1, True)
 
-        terminal = TopTerminal(node.bootstrap)
-        try:
+        with contextlib.closing(TopTerminal(node.bootstrap)) as terminal:
             terminal.wait_for(b"BROKERS")
             terminal.press("s")
             terminal.wait_for(b"sorted by out")
             terminal.press("q")
             terminal.wait_for(LEAVE_SCREEN)
             assert terminal.process.wait(DEADLINE_S) == 0
-        finally:
-            terminal.process.kill()

@@ -1,5 +1,6 @@
 """The live view: a thread asks the cluster, this thread draws and reads keys. Restores the terminal in the end."""
 
+import os
 import select
 import sys
 import termios
@@ -99,5 +100,7 @@ def _keys() -> Iterator[None]:
 
 
 def _read_key(wait_s: float) -> str:
-    ready, _, _ = select.select([sys.stdin], [], [], wait_s)
-    return sys.stdin.read(1) if ready else ""
+    """Return the next key, empty after `wait_s`. Reads past the buffer of `sys.stdin`, which `select` does not see."""
+    descriptor = sys.stdin.fileno()
+    ready, _, _ = select.select([descriptor], [], [], wait_s)
+    return os.read(descriptor, 1).decode("latin-1") if ready else ""
