@@ -24,15 +24,16 @@ LEAVE_SCREEN = b"\x1b[?1049l"
 
 
 class TopTerminal:
-    """`ottla top` as a process on a terminal of 90 by 24 characters."""
+    """`ottla top` as a process on a terminal of 110 by 24 characters, whatever COLUMNS is here."""
 
     def __init__(self, bootstrap: str) -> None:
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 110, 0, 0))
         command = [sys.executable, "-m", "broker", "top", "--bootstrap-server", bootstrap, "--interval", "0.5"]
-        self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env={**clean_environment(), "TERM": "xterm-256color"}
-        )
+        environment = {**clean_environment(), "TERM": "xterm-256color"}
+        for name in ("COLUMNS", "LINES"):
+            environment.pop(name, None)
+        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
         self.output = b""
 
