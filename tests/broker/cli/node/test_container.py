@@ -1,11 +1,9 @@
 """The environment of a container, read as by the apache/kafka image."""
 
-import re
 from pathlib import Path
 
 import pytest
 
-from broker.cli.catalogue import COMMANDS
 from broker.cli.node.container import DATA, ContainerStart, prepare, with_arguments
 from broker.cli.shared.failure import CommandFailed
 from broker.config.errors import ConfigError
@@ -97,12 +95,3 @@ def test_advertised_listeners_of_a_controller_are_refused(mounted: Path, shipped
 def test_unreadable_file_is_named_in_the_error(mounted: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.properties"):
         prepare({}, mounted, tmp_path / "absent.properties")
-
-
-def test_image_has_tools_under_kafkas_names() -> None:
-    """Health checks and scripts use these names. Commands without a Kafka tool, and second names, have none."""
-    dockerfile = (Path(__file__).parents[4] / "Dockerfile").read_text()
-    lists = re.findall(r"for tool in ([a-z0-9\s\\-]+);", dockerfile)
-    tools, benchmarks = (set(names.replace("\\", "").split()) for names in lists)
-    assert benchmarks == {"consumer-perf", "producer-perf"}
-    assert tools == COMMANDS.keys() - benchmarks - {"start", "remote", "perf-consumer", "perf-producer"}
