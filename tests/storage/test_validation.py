@@ -256,6 +256,7 @@ RECORDS = st.lists(
         st.sampled_from((-1, NOW - 11, NOW, NOW + 11, NOW + 4_000_000)),
         st.none() | st.binary(max_size=9),
         st.binary(max_size=30),
+        st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2),
     ),
     min_size=1,
     max_size=4,
