@@ -16,19 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import (
-    coordinator_failover,
-    metadata_pipeline,
-    metadata_scale,
-    metadata_spark,
-    replication,
-    sides,
-    tiered,
-    tiered_source,
-    wire,
-)
+from tests.benchmarks import coordinator_failover, replication, sides, wire
 from tests.benchmarks.coordinators import ConsumeCommitted, OffsetCommits, Rebalance, ShareGroup, TransactionalProduce
+from tests.benchmarks.metadata import pipeline, scale, spark
 from tests.benchmarks.sides import Side
+from tests.benchmarks.tiered import measure as tiered
+from tests.benchmarks.tiered import source as tiered_source
 from tests.benchmarks.workloads import (
     Consume,
     HalfLoad,
@@ -204,13 +197,13 @@ def coordinator_rows(only: str) -> list[Row]:
 
 def metadata_rows(only: str) -> list[Row]:
     """Measure controllers at the size of KIP-630's example, once: it takes minutes, and varies little."""
-    if not any(only in name for name, _, _ in metadata_scale.FIGURES.values()):
+    if not any(only in name for name, _, _ in scale.FIGURES.values()):
         return []
-    figures = metadata_scale.measure(METADATA_TOPICS)
+    figures = scale.measure(METADATA_TOPICS)
     both = [figures["ottla"], figures.get("kafka", {})]
     rows = []
-    for figure, (name, unit, better) in metadata_scale.FIGURES.items():
-        ours, theirs = (metadata_scale.scaled(figure, each.get(figure)) for each in both)
+    for figure, (name, unit, better) in scale.FIGURES.items():
+        ours, theirs = (scale.scaled(figure, each.get(figure)) for each in both)
         rows.append(row(name, ours, theirs, unit, better))
     return rows
 
@@ -229,12 +222,12 @@ def tiered_rows(only: str, runs: int | None) -> list[Row]:
 
 def pipeline_rows(only: str) -> list[Row]:
     """Measure the core of the metadata pipeline against the node's own replay, which could replace it."""
-    return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in metadata_pipeline.rows(only)]
+    return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in pipeline.rows(only)]
 
 
 def spark_rows(only: str) -> list[Row]:
     """Measure the metadata job on Spark against one process with the same result, once: minutes and gigabytes."""
-    return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in metadata_spark.rows(only)]
+    return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in spark.rows(only)]
 
 
 def source_rows(only: str) -> list[Row]:
@@ -248,7 +241,7 @@ def write_report(rows: Sequence[Row]) -> str:
     (REPORT / "report.json").write_text(json.dumps([asdict(each) for each in rows], indent=2) + "\n")
     lines = ["| | Ottla | Apache Kafka | unit | ratio | better |", "|---|---:|---:|---|---:|---|"]
     lines += [f"| {r.name} | {r.ottla} | {r.kafka} | {r.unit} | {r.ratio} | {r.better} |" for r in rows]
-    said = metadata_spark.sentence((r.name, r.ottla, r.kafka, r.unit, r.better) for r in rows)
+    said = spark.sentence((r.name, r.ottla, r.kafka, r.unit, r.better) for r in rows)
     table = "\n".join(lines) + "\n" + (f"\n{said}\n" if said else "")
     (REPORT / "report.md").write_text(table)
     return table

@@ -1,6 +1,6 @@
 """A single controller on a real disk, without other voters, with stub brokers that only register and heartbeat.
 
-A separate process (`python -m tests.benchmarks.metadata_node fill DIRECTORY TOPICS` or `… load DIRECTORY`), so that its
+A separate process (`python -m tests.benchmarks.metadata.node fill DIRECTORY TOPICS` or `… load DIRECTORY`), so that its
 memory is that of the metadata. Prints its figures as JSON.
 """
 

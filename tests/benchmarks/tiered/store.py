@@ -21,7 +21,7 @@ from botocore.config import Config
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.benchmarks.tiered_cluster import (
+from tests.benchmarks.tiered.cluster import (
     EARLIEST_LOCAL,
     LATEST_TIERED,
     alter_topic,

@@ -3,7 +3,7 @@ with the Kafka protocol on local[2], against one Python process that processes t
 
 Each reads the whole log and writes a snapshot, then another one after more changes; then again with the tables. The job
 is a new process each time, as from cron: the start of Java, Spark and Python workers counts. The single process keeps
-its state. Direct use: `python -m tests.benchmarks.metadata_spark [--partitions N] [--changes N] [--heap 1g]`.
+its state. Direct use: `python -m tests.benchmarks.metadata.spark [--partitions N] [--changes N] [--heap 1g]`.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks import metadata_spark_tail, spark_job
-from tests.benchmarks.metadata_log_server import LogServer, write_log
-from tests.benchmarks.metadata_pipeline import CHANGES, CHANGES_PER_BATCH, PARTITIONS
-from tests.benchmarks.spark_job import HEAP
+from tests.benchmarks.metadata import spark_job, spark_tail
+from tests.benchmarks.metadata.log_server import LogServer, write_log
+from tests.benchmarks.metadata.pipeline import CHANGES, CHANGES_PER_BATCH, PARTITIONS
+from tests.benchmarks.metadata.spark_job import HEAP
 from tests.benchmarks.watched_process import Spent, Watched
 from tests.benchmarks.workloads import LOWER
 
@@ -68,7 +68,7 @@ def spark(server: LogServer, out: Path, tables: Path | None, sizes: Sizes) -> It
 
 def one_process(server: LogServer, out: Path, tables: Path | None, _sizes: Sizes) -> Iterator[Run]:
     """Write two snapshots with the single process, which keeps its state in memory."""
-    command = [sys.executable, "-m", "tests.benchmarks.metadata_fold", server.address, "--out", str(out)]
+    command = [sys.executable, "-m", "tests.benchmarks.metadata.fold", server.address, "--out", str(out)]
     if tables is not None:
         command += ["--tables", str(tables)]
     server.grow(LATER_BATCHES)
@@ -159,7 +159,7 @@ def rows(only: str, sizes: Sizes | None = None) -> list[Row]:
     """Return the report's rows with names that contain `only`."""
     sizes = sizes or Sizes()
     wants_scale = any(only in name for name, *_ in scale_rows({}, sizes))
-    wants_tail = metadata_spark_tail.is_wanted(only)
+    wants_tail = spark_tail.is_wanted(only)
     if not wants_scale and not wants_tail:
         return []
     reason = spark_job.unavailable_reason()
@@ -167,7 +167,7 @@ def rows(only: str, sizes: Sizes | None = None) -> list[Row]:
         print(f"skipped: the metadata job on Spark: {reason}")
     sides = {name: side for name, side in SIDES.items() if reason is None or name != "spark"}
     found = list(scale_rows(measure(sizes, sides), sizes)) if wants_scale else []
-    return found + (metadata_spark_tail.rows(is_spark_here=reason is None) if wants_tail else [])
+    return found + (spark_tail.rows(is_spark_here=reason is None) if wants_tail else [])
 
 
 def main() -> int:

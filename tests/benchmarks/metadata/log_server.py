@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO
 
 from protocol.records.batch import iter_headers
-from tests.benchmarks.metadata_pipeline import log_chunks
+from tests.benchmarks.metadata.pipeline import log_chunks
 from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 

@@ -3,7 +3,7 @@
 Ottla's controller runs in a separate process with its driver, quorum and disk (`metadata_node.py`) and is called
 directly, without sockets. Apache Kafka's runs as a controller-only process and is accessed through its listener. Both
 are the only voter and have default settings, except for snapshots: Ottla's generates one on request, Kafka's after a
-restart with an interval. Direct use: `python -m tests.benchmarks.metadata_scale [--topics N]`.
+restart with an interval. Direct use: `python -m tests.benchmarks.metadata.scale [--topics N]`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from protocol.messages.broker_registration import (
     Listener,
 )
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from tests.benchmarks.metadata_node import (
+from tests.benchmarks.metadata.node import (
     BROKERS,
     HEARTBEAT_INTERVAL_S,
     PARTITIONS,
@@ -75,7 +75,7 @@ def ottla(directory: Path, topics: int) -> Figures:
 
 
 def _run_node(*arguments: str) -> Figures:
-    command = [sys.executable, "-m", "tests.benchmarks.metadata_node", *arguments]
+    command = [sys.executable, "-m", "tests.benchmarks.metadata.node", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise AssertionError(f"{' '.join(arguments)}: {done.stderr[-2000:]}")

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.benchmarks import spark_job
+from tests.benchmarks.metadata import spark_job
 from tests.benchmarks.watched_process import Watched
 from tests.benchmarks.workloads import LOWER
 from tests.support.processes.ottla_node import OttlaNode
@@ -94,7 +94,7 @@ def on_spark(bootstrap: str, directory: Path) -> Iterator[Tail]:
 @contextmanager
 def in_one_process(bootstrap: str, directory: Path) -> Iterator[Tail]:
     """Run the single process with `directory` as output."""
-    command = [sys.executable, "-m", "tests.benchmarks.metadata_fold", bootstrap]
+    command = [sys.executable, "-m", "tests.benchmarks.metadata.fold", bootstrap]
     with Watched([*command, "--tables", str(directory / "tables")]) as watched:
         yield ProcessTail(watched)
 

@@ -1,7 +1,7 @@
 """A lagging consumer as a process: reads from the first offset at a given rate, repeatedly.
 
-`python -m tests.benchmarks.old_reader BOOTSTRAP TOPIC PARTITIONS MB_PER_SECOND` prints, line by line, the number of
-bytes read so far.
+`python -m tests.benchmarks.tiered.old_reader BOOTSTRAP TOPIC PARTITIONS MB_PER_SECOND` prints, line by line, the
+number of bytes read so far.
 """
 
 import contextlib
@@ -38,7 +38,15 @@ class OldReader:
 @contextlib.contextmanager
 def reading(bootstrap: str, topic: str, partitions: int, mb_per_s: float) -> Iterator[OldReader]:
     """Run a reader within the context, from its first record on."""
-    command = [sys.executable, "-m", "tests.benchmarks.old_reader", bootstrap, topic, str(partitions), str(mb_per_s)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.tiered.old_reader",
+        bootstrap,
+        topic,
+        str(partitions),
+        str(mb_per_s),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     reader = OldReader(process)
     try:

@@ -17,7 +17,7 @@ from typing import Final
 
 from tests.benchmarks.paced_produce import Latencies
 from tests.benchmarks.replication_cluster import IDS, Trio
-from tests.benchmarks.tiered_cluster import LATEST, LATEST_TIERED, PATIENCE_S, POLL_S, offsets, tiered
+from tests.benchmarks.tiered.cluster import LATEST, LATEST_TIERED, PATIENCE_S, POLL_S, offsets, tiered
 from tests.benchmarks.workloads import LOWER
 from tests.support.processes.s3_server import S3Server
 

@@ -44,7 +44,7 @@ from storage.tiered.segment_metadata import (
     TopicIdPartition,
 )
 from tests.benchmarks.sides import Side
-from tests.benchmarks.tiered_cluster import FAST, LATEST_TIERED, offsets, tiered
+from tests.benchmarks.tiered.cluster import FAST, LATEST_TIERED, offsets, tiered
 from tests.benchmarks.wire import first_acknowledged_produce
 from tests.benchmarks.workloads import LOWER
 from tests.support.processes.ottla_node import OttlaNode

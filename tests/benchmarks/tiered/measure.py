@@ -4,7 +4,7 @@ and the start of a node with a million remote segments.
 KIP-405's are: produce latency with and without tiering; the same while consumers read old data; and the time until a
 broker with an empty disk is in sync again. Another is produce latency while the store is unavailable. Ottla tiers to a
 real S3 server, Apache Kafka to the storage of its tests (see `tiered_cluster.py`). Direct use: `python -m
-tests.benchmarks.tiered [--only TEXT] [--runs N] [--megabytes N]`.
+tests.benchmarks.tiered.measure [--only TEXT] [--runs N] [--megabytes N]`.
 """
 
 import argparse
@@ -23,12 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from tests.benchmarks import tiered_metadata, tiered_store
-from tests.benchmarks.old_reader import reading
 from tests.benchmarks.paced_produce import Latencies, Rate, produce
 from tests.benchmarks.replication_cluster import IDS, Trio, trio
-from tests.benchmarks.tiered_cluster import await_shrunk, kafkas_storage_missing, tier_settings, tiered
-from tests.benchmarks.tiered_outage import Away, Meanwhile, Outage, without_directory, without_server
+from tests.benchmarks.tiered import metadata as remote_metadata
+from tests.benchmarks.tiered import store
+from tests.benchmarks.tiered.cluster import await_shrunk, kafkas_storage_missing, tier_settings, tiered
+from tests.benchmarks.tiered.old_reader import reading
+from tests.benchmarks.tiered.outage import Away, Meanwhile, Outage, without_directory, without_server
 from tests.benchmarks.workloads import HIGHER, LOWER, fill
 from tests.support.kafka.apache_kafka import unavailable_reason
 from tests.support.kafka.kraft_nodes import Make
@@ -245,9 +246,9 @@ def measure(
         if chosen:
             rows += _cluster_rows(directory, chosen, makes)
     with tempfile.TemporaryDirectory() as name:
-        rows += tiered_store.measure(Path(name), sizes.read_mb, only, runs + 1)
+        rows += store.measure(Path(name), sizes.read_mb, only, runs + 1)
     with tempfile.TemporaryDirectory() as name:
-        rows += tiered_metadata.measure(Path(name), sizes.remote_segments, only)
+        rows += remote_metadata.measure(Path(name), sizes.remote_segments, only)
     return [row for row in rows if only in row[0]]
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks of controllers, of the metadata pipeline, and of its job on Spark."""
