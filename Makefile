@@ -57,8 +57,8 @@ format: $(BIN)/.installed-test  ## format and fix what can be fixed
 interop: $(BIN)/.installed-test  ## Apache Kafka's tools, Java client and admin answers against us (Java 17, Maven)
 	$(BIN)/python -m tests.interop
 
-bench: $(BIN)/.installed-test  ## the benchmark table against Apache Kafka: build/bench/report.md
-	$(BIN)/python -m tests.benchmarks
+bench: $(BIN)/.installed-test  ## benchmarks against Apache Kafka: build/bench/report.md (90 minutes; ARGS=--quick: ten; Java 17, Maven, Go)
+	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 sim: $(BIN)/.installed-test  ## simulate quorums, brokers, tiers and clusters on bad disks, clocks, networks and stores (SEEDS=1000 PLANE=all), or replay (SEED=n)
 	$(BIN)/python -m tests.simulation --plane $(or $(PLANE),all) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

@@ -16,12 +16,14 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Protocol
 
 from tests.benchmarks.replication_cluster import IDS, TUNED, Trio, trio
+from tests.benchmarks.report.rows import Row, of_runs
 from tests.benchmarks.wire import Wire, check_produced, error_of_produced, produce_frame
-from tests.benchmarks.workloads import HIGHER, LOWER, fill, write_lines
+from tests.benchmarks.workloads import HIGHER, LOWER, costs, fill, write_lines
 from tests.support.kafka.apache_kafka import unavailable_reason
 from tests.support.kafka.kraft_nodes import Make
 
@@ -55,12 +57,12 @@ class ReplicatedProduce:
         topic = f"replicated-{uuid.uuid4().hex}"
         write_lines(self._size, self._count)
         side.create_topic(topic)
-        started, cpu = time.monotonic(), side.cpu_s()
+        started, cpu = time.monotonic(), side.cpu()
         fill(side.bootstrap, topic, self._size, self._count, acks="all")
-        took, used = time.monotonic() - started, side.cpu_s() - cpu
+        took, used = time.monotonic() - started, side.cpu() - cpu
         side.delete_topic(topic)
         megabytes = self._size * self._count / 1e6
-        return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
+        return {self._rate: megabytes / took, **costs(self._cost, used, 1000 / megabytes)}
 
 
 class ReplicatedLatency:
@@ -163,9 +165,6 @@ GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], TrioWo
 }
 """Settings, workloads and number of counted runs; each group starts new clusters."""
 
-Row = tuple[str, float | None, float | None, str, str]
-"""Name, Ottla's figure, Kafka's figure, unit, better direction."""
-
 
 def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make)) -> list[Row]:
     """Measure workloads with `only` in the name of a figure: both brokers in turn, medians without the first run."""
@@ -188,11 +187,9 @@ def _rows_of(workload: TrioWorkload, both: Sequence[Trio], runs: int) -> list[Ro
             figures = workload.run(side)
             if number:
                 results[side.name].append(figures)
-    rows: list[Row] = []
-    for name, (unit, better) in workload.figures.items():
-        medians = {side: statistics.median(run[name] for run in each) for side, each in results.items()}
-        rows.append((name, medians.get("ottla"), medians.get("kafka"), unit, better))
-        print(f"{name}: {medians.get('ottla')} against {medians.get('kafka')} {unit}", flush=True)
+    rows = of_runs(workload.figures, results)
+    for row in rows:
+        print(f"{row.name}: {row.ottla} against {row.kafka} {row.unit}", flush=True)
     return rows
 
 
@@ -208,7 +205,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only figures whose name contains this")
     parser.add_argument("--make", type=Make, help="only this make")
     options = parser.parse_args()
-    print(json.dumps(measure(options.only, options.runs, [options.make] if options.make else makes_here()), indent=2))
+    rows = measure(options.only, options.runs, [options.make] if options.make else makes_here())
+    print(json.dumps([asdict(row) for row in rows], indent=2))
     return 0
 
 

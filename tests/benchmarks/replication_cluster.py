@@ -17,6 +17,7 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
 )
 from tests.benchmarks import sides
+from tests.benchmarks.sides import Cpu
 from tests.benchmarks.wire import METADATA_VERSION, Wire
 from tests.support.kafka.apache_kafka import java_command
 from tests.support.kafka.kraft_nodes import KraftNode, KraftNodes, Make
@@ -62,11 +63,10 @@ class ReplicaNode(KraftNode):
                 env=clean_environment(),
             )
 
-    def cpu_s(self) -> float:
-        """Return the processor time of the running process so far, user and system."""
+    def cpu(self) -> Cpu:
+        """Return the processor time of the running process so far."""
         assert self.process is not None
-        times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
+        return Cpu.of(psutil.Process(self.process.pid))
 
 
 class Trio:
@@ -84,9 +84,13 @@ class Trio:
     def node(self, node_id: int) -> ReplicaNode:
         return self._nodes[node_id - 1]
 
-    def cpu_s(self) -> float:
+    def cpu(self) -> Cpu:
         """Return the processor time of all three."""
-        return sum(node.cpu_s() for node in self._nodes)
+        return sum((node.cpu() for node in self._nodes), Cpu(0.0, 0.0))
+
+    def cpu_s(self) -> float:
+        """Return the processor time of all three, user and system."""
+        return self.cpu().total
 
     def active_controller(self) -> int:
         """Return the leader of the quorum."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 import psutil
 
@@ -28,6 +29,30 @@ AUTHORIZED = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.n
 """Settings under which the anonymous client and the node itself are judged by ACLs, once resources have some."""
 
 
+@dataclass(frozen=True)
+class Cpu:
+    """Processor time of brokers, in seconds."""
+
+    user: float
+    system: float
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> "Cpu":
+        """Return that of a running process so far."""
+        times = process.cpu_times()
+        return cls(float(times.user), float(times.system))
+
+    @property
+    def total(self) -> float:
+        return self.user + self.system
+
+    def __add__(self, other: "Cpu") -> "Cpu":
+        return Cpu(self.user + other.user, self.system + other.system)
+
+    def __sub__(self, other: "Cpu") -> "Cpu":
+        return Cpu(self.user - other.user, self.system - other.system)
+
+
 @dataclass
 class Side:
     """One running broker: its address and process, and settings of librdkafka that clients need."""
@@ -37,10 +62,13 @@ class Side:
     process: psutil.Process
     client: Mapping[str, str] = field(default_factory=dict)
 
+    def cpu(self) -> Cpu:
+        """Return the processor time so far."""
+        return Cpu.of(self.process)
+
     def cpu_s(self) -> float:
         """Return the processor time so far, user and system."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        return self.cpu().total
 
     def age_s(self) -> float:
         """Return the seconds since the start of the process, to a hundredth."""
@@ -53,6 +81,16 @@ class Side:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         kilobytes = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))
         return kilobytes / 1000
+
+
+class Maker(Protocol):
+    """A context manager that runs one node in a directory, with more settings of the broker and of its clients."""
+
+    __name__: str
+
+    def __call__(
+        self, directory: Path, more: Mapping[str, str] = ..., client: Mapping[str, str] = ...
+    ) -> contextlib.AbstractContextManager[Side]: ...
 
 
 @dataclass(frozen=True)

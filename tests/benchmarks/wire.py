@@ -27,10 +27,14 @@ R = TypeVar("R", bound=Message)
 
 def produce_frame(topic: str, *, records: int = 1, size: int = 100, acks: int = 1, partition: int = 0) -> bytes:
     """Return a Produce request with one batch, the same each time it is sent."""
-    now_ms = int(time.time() * 1000)
-    batch = build_batch([Record(now_ms, None, b"x" * size) for _ in range(records)])
-    data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, record_batch(records, size))])
     return _frame(ProduceRequest(None, acks, 30_000, [data]), PRODUCE_VERSION)
+
+
+def record_batch(records: int, size: int) -> bytes:
+    """Return a batch of equal records; its length depends on the arguments only."""
+    now_ms = int(time.time() * 1000)
+    return build_batch([Record(now_ms, None, b"x" * size) for _ in range(records)])
 
 
 def fetch_frame(topic: str, offset: int, *, max_wait_ms: int = 500, max_bytes: int = 1 << 20) -> bytes:

@@ -21,7 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client import Client, ClientConfig
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from tests.benchmarks.sides import NOTHING_MORE, Side
+from tests.benchmarks.report.rows import USER
+from tests.benchmarks.sides import NOTHING_MORE, Cpu, Side
 from tests.benchmarks.wire import Wire, check_produced, fetch_frame, fetched_bytes, produce_frame
 
 HIGHER, LOWER = "higher", "lower"
@@ -37,6 +38,11 @@ class Workload(Protocol):
     def run(self, side: Side) -> dict[str, float]:
         """Run once; return each figure."""
         ...
+
+
+def costs(name: str, used: Cpu, factor: float) -> dict[str, float]:
+    """Return processor time times `factor` as the figure `name`, with its user part."""
+    return {name: used.total * factor, name + USER: used.user * factor}
 
 
 def create_topic(side: Side, name: str) -> None:
@@ -137,11 +143,11 @@ class Produce:
         """Run once."""
         write_lines(self._size, self._count)
         with new_topic(side, "produce") as topic:
-            started, cpu = time.monotonic(), side.cpu_s()
+            started, cpu = time.monotonic(), side.cpu()
             fill(side.bootstrap, topic, self._size, self._count, client=side.client)
-            took, used = time.monotonic() - started, side.cpu_s() - cpu
+            took, used = time.monotonic() - started, side.cpu() - cpu
         megabytes = self._size * self._count / 1e6
-        return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
+        return {self._rate: megabytes / took, **costs(self._cost, used, 1000 / megabytes)}
 
 
 class Consume:
@@ -173,10 +179,10 @@ class Consume:
             self._fill(side, topic)
         drain = self._drain_with_confluent if shutil.which("kcat") is None else self._drain
         overhead_s = drain(side, topic, 1)
-        cpu = side.cpu_s()
-        took, used = drain(side, topic, self._count) - overhead_s, side.cpu_s() - cpu
+        cpu = side.cpu()
+        took, used = drain(side, topic, self._count) - overhead_s, side.cpu() - cpu
         megabytes = self._size * self._count / 1e6
-        return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
+        return {self._rate: megabytes / took, **costs(self._cost, used, 1000 / megabytes)}
 
     def _fill(self, side: Side, topic: str) -> None:
         fill(side.bootstrap, topic, self._size, self._count, client=side.client)
@@ -231,12 +237,12 @@ class OneMessageRequests:
         )
         producer.list_topics(topic, timeout=30)
         value = b"x" * 100
-        started, cpu = time.monotonic(), side.cpu_s()
+        started, cpu = time.monotonic(), side.cpu()
         for _ in range(self.COUNT):
             producer.produce(topic, value)
         assert producer.flush(300) == 0
-        took, used = time.monotonic() - started, side.cpu_s() - cpu
-        return {self._rate: self.COUNT / took, self._cost: used * 1e6 / self.COUNT}
+        took, used = time.monotonic() - started, side.cpu() - cpu
+        return {self._rate: self.COUNT / took, **costs(self._cost, used, 1e6 / self.COUNT)}
 
 
 class HandShakes:

@@ -11,20 +11,20 @@ import argparse
 import contextlib
 import json
 import shutil
-import statistics
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from tests.benchmarks.paced_produce import Latencies, Rate, produce
 from tests.benchmarks.replication_cluster import IDS, Trio, trio
+from tests.benchmarks.report.rows import Row, of_runs, once
 from tests.benchmarks.tiered import metadata as remote_metadata
 from tests.benchmarks.tiered import store
 from tests.benchmarks.tiered.cluster import await_shrunk, kafkas_storage_missing, tier_settings, tiered
@@ -42,8 +42,6 @@ RUNS: Final = 1
 METADATA_FILES: Final = frozenset({"meta.properties", "bootstrap.checkpoint", "__cluster_metadata-0"})
 
 Figures = dict[str, float]
-Row = tuple[str, float | None, float | None, str, str]
-"""Name, Ottla's figure, Kafka's figure, unit, better direction."""
 
 
 @dataclass(frozen=True)
@@ -246,10 +244,10 @@ def measure(
         if chosen:
             rows += _cluster_rows(directory, chosen, makes)
     with tempfile.TemporaryDirectory() as name:
-        rows += store.measure(Path(name), sizes.read_mb, only, runs + 1)
+        rows += [once(*each) for each in store.measure(Path(name), sizes.read_mb, only, runs + 1)]
     with tempfile.TemporaryDirectory() as name:
-        rows += remote_metadata.measure(Path(name), sizes.remote_segments, only)
-    return [row for row in rows if only in row[0]]
+        rows += [once(*each) for each in remote_metadata.measure(Path(name), sizes.remote_segments, only)]
+    return [row for row in rows if only in row.name]
 
 
 def _cluster_rows(directory: Path, chosen: Sequence[TieredWorkload], makes: Sequence[Make]) -> list[Row]:
@@ -276,13 +274,9 @@ def _rows_of(workload: TieredWorkload, both: Sequence[Trio]) -> list[Row]:
             figures = workload.run(side)
             if number or workload.runs == 1:
                 results[side.name].append(figures)
-    rows: list[Row] = []
-    for name, (unit, better) in workload.figures.items():
-        medians: Mapping[str, float] = {
-            side: statistics.median(run[name] for run in each) for side, each in results.items()
-        }
-        rows.append((name, medians.get("ottla"), medians.get("kafka"), unit, better))
-        print(f"{name}: {medians.get('ottla')} against {medians.get('kafka')} {unit}", flush=True)
+    rows = of_runs(workload.figures, results)
+    for row in rows:
+        print(f"{row.name}: {row.ottla} against {row.kafka} {row.unit}", flush=True)
     return rows
 
 
@@ -307,7 +301,8 @@ def main() -> int:
     options = parser.parse_args()
     sizes = Sizes(rebuilt_mb=options.megabytes, remote_segments=options.segments)
     makes = [options.make] if options.make else makes_here()
-    print(json.dumps(measure(options.only, options.runs, makes, sizes), indent=2))
+    rows = measure(options.only, options.runs, makes, sizes)
+    print(json.dumps([asdict(row) for row in rows], indent=2))
     return 0
 
 

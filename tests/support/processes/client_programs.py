@@ -69,9 +69,14 @@ class ClientPrograms:
         return REPOSITORY / "build" / self.name / "franz-go"
 
     def _build_go(self) -> str | None:
-        if shutil.which("go") is None:
-            return "go is not on PATH"
-        self._go_program.parent.mkdir(parents=True, exist_ok=True)
-        command = ["go", "build", "-buildvcs=false", "-o", str(self._go_program), "."]
-        built = subprocess.run(command, cwd=self._sources / "go", capture_output=True, text=True, check=False)
-        return None if built.returncode == 0 else f"go build failed: {built.stderr.strip()[-500:]}"
+        return build_go(self._sources / "go", self._go_program)
+
+
+def build_go(sources: Path, program: Path) -> str | None:
+    """Build the Go program of a directory; return the reason why it cannot be built here, or None."""
+    if shutil.which("go") is None:
+        return "go is not on PATH"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    command = ["go", "build", "-buildvcs=false", "-o", str(program), "."]
+    built = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+    return None if built.returncode == 0 else f"go build failed: {built.stderr.strip()[-500:]}"
