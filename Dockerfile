@@ -97,7 +97,9 @@ RUN python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb')
     && /opt/ottla/bin/python -m compileall -q -j 0 /opt/ottla/lib
 
 FROM node AS spark
-RUN apt-get update \
+# The slim image has no folders of manuals, in which the package of Java makes links.
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/* \
     && mkdir /var/lib/pipeline \

@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz docs docs-check clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz wheel docs docs-check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -108,6 +108,11 @@ quotas: $(BIN)/.installed-test  ## measure a quota of 1 MB/s on three nodes, and
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec, one million steps of logins
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
 	$(BIN)/python -m tests.broker.sasl.fuzz_logins --steps 1000000
+
+wheel: $(BIN)/.installed  ## build a wheel of this commit: dist/ottla-*.whl
+	@rm -rf dist build/lib build/bdist.*  # files of an earlier build would be packed as well
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir dist .
+	@ls dist/ottla-*.whl
 
 docs: $(BIN)/.installed-docs  ## build the documentation as a site: build/site
 	$(BIN)/python -m mkdocs build --strict

@@ -1,9 +1,9 @@
 """`make docs-check`: the blocks of README.md and `docs/` on a clean Debian, one after another.
 
 mmdebstrap makes a minimal Debian of the oldest release with Python 3.11, with the programs that the pages require.
-Each group runs in a clone of this repository's last commit or in an empty directory, in a root of its own, with the
-network of this machine: `make up` and `pip install` fetch what they need. So ports 9092 to 9113 must be free. Groups
-that need Apache Kafka get its jars of this repository's tests.
+Each group runs in a clone of this repository's last commit or, with Ottla installed from a wheel of that commit, in an
+empty directory. It has a root of its own and the network of this machine: `make up` and `pip install` fetch what they
+need. So ports 9092 to 9113 must be free. Groups that need Apache Kafka get its jars of this repository's tests.
 """
 
 import os
@@ -44,8 +44,12 @@ class CleanMachine:
             write_kafka_scripts(self.directory / "kafka" / "bin", Path("/opt/kafka/jars"))
 
     def _install(self, with_spark: bool) -> None:
-        what = ".[spark]" if with_spark else "."
-        commands = f"python3 -m venv /opt/ottla && cd /root/ottla && /opt/ottla/bin/pip install --quiet '{what}'"
+        extra = "[spark]" if with_spark else ""
+        commands = (
+            "python3 -m venv /opt/ottla && cd /root/ottla"
+            " && /opt/ottla/bin/pip --quiet wheel --no-deps --wheel-dir dist ."
+            f' && /opt/ottla/bin/pip install --quiet "$(ls "$PWD"/dist/ottla-*.whl){extra}"'
+        )
         subprocess.run(["chroot", str(self.root), "bash", "-c", commands], env=dict(self.environment()), check=True)
 
     def shell(self) -> Sequence[str]:
