@@ -27,6 +27,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from tests.support.clients.partition_states import until
 from tests.support.clients.replicated_load import create_topic
 from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
+from tests.support.kafka.java_options import OPTIMIZED
 from tests.support.processes.broker_cluster import BrokerCluster
 
 TOPIC = "positions"
@@ -105,7 +106,7 @@ def _snapshot_end(partition: Path) -> int:
 
 def measure_kafka(directory: Path, segments: Path, groups: int) -> float:
     """Return the seconds from the start of Apache Kafka's listener to its first answer, over a copy of the segments."""
-    with apache_kafka(directory, {"offsets.topic.num.partitions": "1"}) as bootstrap:
+    with apache_kafka(directory, {"offsets.topic.num.partitions": "1"}, options=OPTIMIZED) as bootstrap:
         create_topic(bootstrap, TOPIC, 1, 1)
         commit_all(bootstrap, 1, 1)
     partition = directory / "data" / OFFSETS_PARTITION
@@ -117,7 +118,7 @@ def measure_kafka(directory: Path, segments: Path, groups: int) -> float:
         old.unlink()
     for segment in segments.glob("*.log"):
         shutil.copy(segment, partition)
-    with apache_kafka(directory, {"offsets.topic.num.partitions": "1"}) as bootstrap:
+    with apache_kafka(directory, {"offsets.topic.num.partitions": "1"}, options=OPTIMIZED) as bootstrap:
         started = time.monotonic()
         with Client(ClientConfig.parse(bootstrap)) as client:
             coordinator(client, group_name(groups // 2))

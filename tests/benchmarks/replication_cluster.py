@@ -20,6 +20,7 @@ from tests.benchmarks import sides
 from tests.benchmarks.sides import Cpu
 from tests.benchmarks.wire import METADATA_VERSION, Wire
 from tests.support.kafka.apache_kafka import java_command
+from tests.support.kafka.java_options import OPTIMIZED
 from tests.support.kafka.kraft_nodes import KraftNode, KraftNodes, Make
 from tests.support.processes.ottla_node import clean_environment
 
@@ -57,7 +58,7 @@ class ReplicaNode(KraftNode):
             return
         with (self.directory / "node.log").open("ab") as output:
             self.process = subprocess.Popen(
-                java_command("kafka.Kafka", str(self.properties), heap="1g"),
+                java_command("kafka.Kafka", str(self.properties), heap="1g", options=OPTIMIZED),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=clean_environment(),

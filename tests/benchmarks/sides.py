@@ -14,6 +14,7 @@ import psutil
 from broker.authorizer.standard import STANDARD_AUTHORIZER
 from tests.support.certificates import CertificateAuthority
 from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
+from tests.support.kafka.java_options import OPTIMIZED
 from tests.support.processes.ottla_node import OttlaNode
 
 # Large enough to avoid rolls and deletions during a run, and equal for both brokers. The logs of deleted topics are
@@ -132,7 +133,7 @@ def kafka(
 ) -> Iterator[Side]:
     """Run Apache Kafka, one node with a heap of 1 GB (its scripts' default), with `more` settings."""
     before = {child.pid for child in psutil.Process().children()}
-    with apache_kafka(directory, {**SETTINGS, **more}) as bootstrap:
+    with apache_kafka(directory, {**SETTINGS, **more}, options=OPTIMIZED) as bootstrap:
         (started,) = [child for child in psutil.Process().children() if child.pid not in before]
         yield Side("kafka", bootstrap, started, client)
 

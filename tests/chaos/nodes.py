@@ -14,6 +14,7 @@ from broker.client import ClientConfig, ClientError, Connection, Endpoint
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.chaos.network import Network
 from tests.chaos.security import Security
+from tests.support.kafka import java_options
 from tests.support.kafka.apache_kafka import JARS, random_uuid_text, run_tool
 from tests.support.kafka.kraft_nodes import Make
 from tests.support.processes.ottla_node import clean_environment, run_ottla
@@ -120,7 +121,7 @@ class ChaosNode:
         """Start the process without waiting until it is ready."""
         properties = str(self.directory / "server.properties")
         if self.make is Make.APACHE:
-            tuning = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+            tuning = ["-Xmx384m", *java_options.quick()]
             logging = "-Dorg.apache.logging.log4j.level=INFO"
             command = ["java", *tuning, logging, "-cp", f"{JARS}/*", "kafka.Kafka", properties]
         else:

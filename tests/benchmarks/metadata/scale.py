@@ -46,6 +46,7 @@ from tests.support.kafka.apache_kafka import (
     unavailable_reason,
     wait_for_port,
 )
+from tests.support.kafka.java_options import OPTIMIZED
 
 Figures = dict[str, float]
 
@@ -150,7 +151,7 @@ class KafkaController:
     @contextlib.contextmanager
     def running(self, settings: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
         """Run one process within the context."""
-        command = java_command("kafka.Kafka", str(self._properties(settings)), heap="4g")
+        command = java_command("kafka.Kafka", str(self._properties(settings)), heap="4g", options=OPTIMIZED)
         with (self._directory / "kafka.log").open("ab") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:

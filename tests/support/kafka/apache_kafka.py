@@ -13,15 +13,18 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+from tests.support.kafka import java_options
+
+REPOSITORY = java_options.REPOSITORY
+JARS = java_options.JARS
 POM = REPOSITORY / "tests" / "interop" / "pom.xml"
-JARS = REPOSITORY / "build" / "kafka" / "jars"
 START_TIMEOUT_S = 120
 PORTS = (10_000, 32_000)
 PORT_SHARES = 4
@@ -36,7 +39,9 @@ def unavailable_reason() -> str | None:
     JARS.mkdir(parents=True, exist_ok=True)
     with (JARS / ".lock").open("w") as lock:  # concurrent writers corrupt Maven's repository
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _resolve()
+        if (reason := _resolve()) is None:
+            _write_class_archive()
+        return reason
 
 
 def _resolve() -> str | None:
@@ -52,9 +57,20 @@ def _resolve() -> str | None:
     return None
 
 
-def java_command(main: str, *arguments: str, heap: str = "512m") -> list[str]:
-    """Return the command line of one of Kafka's main classes (or a `.java` file in source mode)."""
-    return ["java", f"-Xmx{heap}", "-XX:TieredStopAtLevel=4", "-cp", f"{JARS}/*", main, *arguments]
+def _write_class_archive() -> None:
+    client_port, controller_port = free_ports(2)
+    with tempfile.TemporaryDirectory() as directory:
+        settings = _settings(Path(directory), client_port, controller_port)
+        java_options.write_archive({**settings, "offsets.topic.num.partitions": "1"}, f"127.0.0.1:{client_port}")
+
+
+def java_command(main: str, *arguments: str, heap: str = "512m", options: Sequence[str] | None = None) -> list[str]:
+    """Return the command line of one of Kafka's main classes (or a `.java` file in source mode).
+
+    The options of Java are those for short runs by default; measurements pass `java_options.OPTIMIZED`.
+    """
+    options = java_options.quick() if options is None else options
+    return ["java", f"-Xmx{heap}", *options, "-cp", f"{JARS}/*", main, *arguments]
 
 
 def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: float = 300) -> str:
@@ -135,11 +151,35 @@ def random_uuid_text() -> str:
 
 
 @contextlib.contextmanager
-def apache_kafka(directory: Path, settings: Mapping[str, str] | None = None, heap: str = "1g") -> Iterator[str]:
-    """Run one combined node of Apache Kafka on loopback, formatted in `directory`; yield its bootstrap address."""
+def apache_kafka(
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    heap: str = "1g",
+    options: Sequence[str] | None = None,
+) -> Iterator[str]:
+    """Run one combined node of Apache Kafka on loopback, formatted in `directory`; yield its bootstrap address.
+
+    `options` are Java's, see `java_command`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     client_port, controller_port = free_ports(2)
-    config = {
+    config = {**_settings(directory, client_port, controller_port), **(settings or {})}
+    properties = directory / "server.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    if not (directory / "data" / "meta.properties").exists():
+        run_tool("kafka.tools.StorageTool", "format", "-t", random_uuid_text(), "-c", str(properties))
+    with (directory / "kafka.log").open("ab") as output:
+        command = java_command("kafka.Kafka", str(properties), heap=heap, options=options)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        wait_for_port(client_port, process)
+        yield f"127.0.0.1:{client_port}"
+    finally:
+        stop(process)
+
+
+def _settings(directory: Path, client_port: int, controller_port: int) -> dict[str, str]:
+    return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
@@ -151,20 +191,7 @@ def apache_kafka(directory: Path, settings: Mapping[str, str] | None = None, hea
         "transaction.state.log.min.isr": "1",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
-        **(settings or {}),
     }
-    properties = directory / "server.properties"
-    properties.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-    if not (directory / "data" / "meta.properties").exists():
-        run_tool("kafka.tools.StorageTool", "format", "-t", random_uuid_text(), "-c", str(properties))
-    with (directory / "kafka.log").open("ab") as output:
-        command = java_command("kafka.Kafka", str(properties), heap=heap)
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        wait_for_port(client_port, process)
-        yield f"127.0.0.1:{client_port}"
-    finally:
-        stop(process)
 
 
 def stop(process: subprocess.Popen[bytes], sequence: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:

@@ -34,6 +34,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.primitives import Uuid, uuid_from_text
 from protocol.records.batch import HEADER_SIZE, parse_header
 from storage.directories.formatting import random_id
+from tests.support.kafka import java_options
 from tests.support.kafka.apache_kafka import JARS, free_ports, random_uuid_text, run_tool, stop, wait_for_port
 from tests.support.processes.ottla_node import clean_environment, run_ottla
 
@@ -176,7 +177,7 @@ class KraftNode:
     def launch(self) -> None:
         """Start the process without waiting."""
         if self.make is Make.APACHE:
-            tuning = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+            tuning = ["-Xmx384m", *java_options.quick()]
             logging = "-Dorg.apache.logging.log4j.level=INFO"
             command = ["java", *tuning, logging, "-cp", f"{JARS}/*", "kafka.Kafka", str(self.properties)]
         else:
