@@ -263,7 +263,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         first=18,
     ),
     "importing a snapshot above the high watermark": Planted(
-        Parts(core=ImportsUncommitted), frozenset({"SnapshotsStandForCommittedRecords"}), 50, first=34
+        Parts(core=ImportsUncommitted), frozenset({"SnapshotsStandForCommittedRecords"}), 50, first=58
     ),
     "counting unsynced records of the leader": Planted(
         Parts(driver=CountsUnsynced), frozenset({"HighWatermarkIsOnMajority"}), 50
@@ -272,19 +272,19 @@ PLANTED: Final[Mapping[str, Planted]] = {
         Parts(core=rules.StandsWithoutPreVotes), frozenset({"OnlyElectableNodesStand"}), 5
     ),
     "granting pre-votes while the leader responds": Planted(
-        Parts(core=rules.GrantsEveryPreVote), frozenset({"OnlyElectableNodesStand"}), 50, first=6
+        Parts(core=rules.GrantsEveryPreVote), frozenset({"OnlyElectableNodesStand"}), 50, first=9
     ),
     "leading without contact to a majority": Planted(
-        Parts(core=rules.LeadsWithoutContact), frozenset({"LeadersHaveContact"}), 100, first=5
+        Parts(core=rules.LeadsWithoutContact), frozenset({"LeadersHaveContact"}), 100, first=69
     ),
     "taking the term of a late response for the present term": Planted(
-        Parts(core=rules.LooksUpTermsOnce), frozenset({"OneLeaderPerEpoch", "NodesDoNotFail"}), 50
+        Parts(core=rules.LooksUpTermsOnce), frozenset({"OneLeaderPerEpoch", "NodesDoNotFail"}), 50, first=13
     ),
     "trimming records that live replicas lack": Planted(
         Parts(core=rules.TrimsTooEarly), frozenset({"LeadersTrimBehindLiveReplicas"}), 50, first=2
     ),
     "ending the wait for slow replicas by the wall clock": Planted(
-        Parts(core=rules.WaitsByTheWallClock), frozenset({"LeadersTrimBehindLiveReplicas"}), 150, first=110
+        Parts(core=rules.WaitsByTheWallClock), frozenset({"LeadersTrimBehindLiveReplicas"}), 150, first=199
     ),
     "never trimming": Planted(Parts(core=rules.NeverTrims), frozenset({"TrimsWithMinorityDead"}), 20, first=2),
     "waiting for dead voters before trimming": Planted(
@@ -294,13 +294,13 @@ PLANTED: Final[Mapping[str, Planted]] = {
         Parts(core=rules.WaitsForGhosts), frozenset({"TrimsWithMinorityDead", "ObserversAreBounded"}), 50, first=10
     ),
     "tracking every observer": Planted(
-        Parts(core=rules.TracksEveryObserver), frozenset({"ObserversAreBounded"}), 50, first=15
+        Parts(core=rules.TracksEveryObserver), frozenset({"ObserversAreBounded"}), 50, first=23
     ),
     "keeping diverging records": Planted(
         Parts(core=rules.KeepsDivergingRecords),
         frozenset({"Liveness", "SettledWithMinorityDead", "LeaderWithMinorityDead"}),
         20,
-        first=4,
+        first=8,
     ),
     "taking truncated records for synced": Planted(
         Parts(core=rules.KeepsSyncedEnd), frozenset({"SyncedEndIsInTheLog"}), 20
@@ -311,30 +311,30 @@ PLANTED: Final[Mapping[str, Planted]] = {
         20,
     ),
     "confirming a voter change at the end of the leadership": Planted(
-        Parts(core=rules.ConfirmsLate), frozenset({"VoterChangesAreCommitted"}), 150, first=42
+        Parts(core=rules.ConfirmsLate), frozenset({"VoterChangesAreCommitted"}), 150, first=48
     ),
     "acknowledging records before the follower's fsync": Planted(
         Parts(driver=FetchesBeforeFsync), frozenset({"NothingUnsyncedIsSaid"}), 5
     ),
     "refusing pre-votes for ever as an observer": Planted(
-        Parts(core=rules.ObserversWithoutDeadline), frozenset({"LeaderWithMinorityDead"}), 100, first=32
+        Parts(core=rules.ObserversWithoutDeadline), frozenset({"LeaderWithMinorityDead"}), 100, first=42
     ),
     "taking a late probe answer for that of another candidate": Planted(
         Parts(core=rules.TakesLateProbeAnswers), frozenset({"VoterEntriesAreTrue"}), 150, first=53
     ),
     "trusting the leader after a local check of a snapshot": Planted(
-        Parts(core=rules.TrustsAfterLocalCheck), frozenset({"TrustIsOfTheEpoch"}), 50, first=16
+        Parts(core=rules.TrustsAfterLocalCheck), frozenset({"TrustIsOfTheEpoch"}), 50, first=25
     ),
     "answering after the fsync of all records": Planted(
-        Parts(driver=AnswersAfterFsync), frozenset({"LeadersAnswerDuringFsyncs"}), 50
+        Parts(driver=AnswersAfterFsync), frozenset({"LeadersAnswerDuringFsyncs"}), 50, first=6
     ),
     "trimming the log before answering": Planted(
-        Parts(driver=TrimsBeforeAnswers), frozenset({"LeadersAnswerDuringFsyncs"}), 100
+        Parts(driver=TrimsBeforeAnswers), frozenset({"LeadersAnswerDuringFsyncs"}), 100, first=8
     ),
     "taking rot for a torn tail": Planted(
         Parts(log=logs.TakesRotForTornTails), frozenset({"SyncedRecordsStay", "RotIsNoticed"}), 50
     ),
     "truncating without lowering the synced end": Planted(
-        Parts(log=logs.TruncatesBelowSyncedEnd), frozenset({"NodesDoNotFail"}), 50
+        Parts(log=logs.TruncatesBelowSyncedEnd), frozenset({"NodesDoNotFail"}), 50, first=8
     ),
 }

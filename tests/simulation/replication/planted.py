@@ -293,12 +293,13 @@ PLANTED: Final[Mapping[str, Planted]] = {
         ),
         frozenset({"MembersAreActive"}),
         50,
+        first=8,
     ),
     "acknowledging records before they are flushed": Planted(
         (Patch(HostedFollower, "is_flushed", property(lambda _: True)),), frozenset({"ToldIsFlushed"}), 50
     ),
     "not checking the epoch of the last fetched record": Planted(
-        (Patch(partition_reads, "_divergence", lambda *_: None),), _DATA, 100
+        (Patch(partition_reads, "_divergence", lambda *_: None),), _DATA, 100, first=16
     ),
     "keeping records below the leader's log start offset on divergence": Planted(
         (Patch(fetcher.FetcherCore, "_on_divergence", _cut_only),), _DATA, 5, script=divergence_below_deleted_records
@@ -310,16 +311,16 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(Partition, "append", _count_append_as_contact),),
         frozenset({"SilentMembersLeave"}),
         150,
-        first=15,
+        first=104,
     ),
     "ignoring the requests of a session as contact": Planted(
         (Patch(FollowerProgress, "on_append", lambda _: None),), frozenset({"FetchingMembersStay"}), 50
     ),
     "keeping the position of a late fetch until its session moves": Planted(
-        (Patch(FetchTarget, "recall", lambda _: None),), frozenset({"FetchingMembersStay"}), 100, first=240
+        (Patch(FetchTarget, "recall", lambda _: None),), frozenset({"FetchingMembersStay"}), 100, first=251
     ),
     "accepting in-sync sets at stale partition epochs": Planted(
-        (Patch(replica_changes, "_check_epochs", lambda *_: None),), frozenset({"ChangesFollowTheLatest"}), 40, first=10
+        (Patch(replica_changes, "_check_epochs", lambda *_: None),), frozenset({"ChangesFollowTheLatest"}), 40, first=16
     ),
     "removing replicas within a leader epoch": Planted(
         (Patch(PartitionChange, "_bump_leader_epoch_for_lost_replicas", lambda *_: None),),
@@ -331,7 +332,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(BatchRules, "_new_horizon", lambda rules: rules._now_ms),), frozenset({"NewestValuesStay"}), 60, first=40
     ),
     "removing the newest value of a key": Planted(
-        (Patch(OffsetMap, "get", _later_than_the_newest),), frozenset({"NewestValuesStay"}), 60
+        (Patch(OffsetMap, "get", _later_than_the_newest),), frozenset({"NewestValuesStay"}), 60, first=7
     ),
     "electing leaders within the leader epoch": Planted(
         (Patch(PartitionRegistration, "merge", _merge_in_same_epoch),),
@@ -354,7 +355,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(partition_reads, "check_leader_epoch", _refuse_older),), frozenset({"RequestsAreFenced"}), 120, first=35
     ),
     "answering OffsetForLeaderEpoch in any leader epoch": Planted(
-        (Patch(partition_reads, "check_reader", lambda *_, **__: None),), frozenset({"RequestsAreFenced"}), 60
+        (Patch(partition_reads, "check_reader", lambda *_, **__: None),), frozenset({"RequestsAreFenced"}), 60, first=17
     ),
     "measuring sessions of brokers by the wall clock": Planted(
         (Patch(ControllerDriver, "_now_ms", lambda driver: driver._clock.now_ms()),),
