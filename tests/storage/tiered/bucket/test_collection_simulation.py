@@ -22,7 +22,7 @@ from tests.storage.tiered.bucket.bucket_harness import (
     Violation,
 )
 
-SEEDS = range(30)
+SEEDS = range(15)
 PASSES = 6
 
 
@@ -169,7 +169,7 @@ def test_faulty_rules_are_detected(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", GUARDED_RULES)
 def test_metadata_log_guards_finished_copies(rule: str) -> None:
-    assert not any(loses_objects(GUARDED_RULES[rule](seed)) for seed in range(100))
+    assert not any(loses_objects(GUARDED_RULES[rule](seed)) for seed in range(20))
 
 
 def loses_objects(collector: Collector) -> bool:
