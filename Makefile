@@ -45,7 +45,7 @@ check: $(BIN)/.installed-test  ## format, lint, strict types, import contracts, 
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m 'not integration and not interop and not slow'
 
 test: $(BIN)/.installed-test  ## the whole suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 generate: $(BIN)/.installed  ## regenerate protocol/messages from schemas/
 	$(BIN)/python -m protocol.generate

@@ -4,6 +4,8 @@ One run decides on a pull request, so every run is the same: hypothesis draws th
 for its duration on a busy machine. OTTLA_EXHAUSTIVE=1 draws new examples.
 """
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -23,6 +25,12 @@ settings.load_profile("suite")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the slowest kinds of tests first: two workers then end at about the same time."""
     items.sort(key=_speed)
+
+
+def pytest_collection_finish() -> None:
+    """Keep tests and modules out of garbage collections: they live until the end, and there are millions of objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def _speed(item: pytest.Item) -> int:
