@@ -33,7 +33,7 @@ def _start(entry: LeaderEpochEntry) -> int:
 
 
 class LeaderEpochs:
-    """The epochs of one log. `entries` ascend in both fields.
+    """The epochs of one log.
 
     A change replaces the list, so that a concurrent `save` sees either the old or the new list.
     """
@@ -41,6 +41,8 @@ class LeaderEpochs:
     def __init__(self, fs: FileSystem, path: str, entries: list[LeaderEpochEntry]) -> None:
         self._fs = fs
         self._path = path
+        self.latest_epoch = UNDEFINED_EPOCH
+        """The latest leader epoch; -1 without an entry. An attribute, because each append reads it."""
         self.entries = entries
         self._saved = entries
 
@@ -50,9 +52,14 @@ class LeaderEpochs:
         return cls(fs, path, read_epochs(fs, path))
 
     @property
-    def latest_epoch(self) -> LeaderEpoch:
-        """The latest leader epoch; -1 without an entry."""
-        return self.entries[-1].epoch if self.entries else UNDEFINED_EPOCH
+    def entries(self) -> list[LeaderEpochEntry]:
+        """The epochs with their start offsets, ascending in both."""
+        return self._entries
+
+    @entries.setter
+    def entries(self, entries: list[LeaderEpochEntry]) -> None:
+        self._entries = entries
+        self.latest_epoch = entries[-1].epoch if entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: LeaderEpoch, start_offset: int) -> None:
         """Start `epoch` at `start_offset` and drop contradicting later entries. Raises ValueError for negative

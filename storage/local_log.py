@@ -135,8 +135,8 @@ class LocalLog:
         found = loaded.recovery
         has_lost = bool(found.cut_bytes or found.preallocated_bytes or found.removed_segments)
         self._was_blank = loaded.log_end_offset == 0 and not has_lost
-        self._appended_messages = 0
-        self._flushed_messages = 0
+        self.appended_messages = 0
+        self.flushed_messages = 0
         self.last_flush_ms = now_ms
         self._open_segments = OpenSegments()
         self.segments = loaded.segments
@@ -147,7 +147,7 @@ class LocalLog:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
-        self._active = self.segments.active
+        self.active_segment = self.segments.active
 
     def __repr__(self) -> str:
         return f"Log({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
@@ -163,10 +163,6 @@ class LocalLog:
         return self.segments.size_bytes
 
     @property
-    def active_segment(self) -> LogSegment:
-        return self._active
-
-    @property
     def is_tiered(self) -> bool:
         """Whether older segments may be in remote storage alone."""
         return is_tiered(self.topic, self.config)
@@ -179,7 +175,7 @@ class LocalLog:
     @property
     def is_blank(self) -> bool:
         """Whether the log has no record, and had none since it was opened."""
-        return self._was_blank and self.log_end_offset == 0 and self._appended_messages == 0
+        return self._was_blank and self.log_end_offset == 0 and self.appended_messages == 0
 
     @property
     def local_log_start_offset(self) -> int:
@@ -191,7 +187,7 @@ class LocalLog:
     @property
     def flush_due(self) -> bool:
         """Whether the log end offset has advanced by at least flush.messages since the last flush."""
-        return self._appended_messages - self._flushed_messages >= self.config.flush_messages
+        return self.appended_messages - self.flushed_messages >= self.config.flush_messages
 
     @fails_log
     def set_topic_id(self, topic_id: Uuid) -> None:
@@ -219,24 +215,24 @@ class LocalLog:
         if self.failure is not None:
             raise self.failure.again()
         try:
-            if self._active.must_roll(self.config, size, max_timestamp, last_offset, now_ms):
+            if self.active_segment.must_roll(self.config, size, max_timestamp, last_offset, now_ms):
                 self.roll(now_ms)
-            self._active.write(parts, size)
-            self._active.note(size, last_offset, max_timestamp)
+            self.active_segment.write(parts, size)
+            self.active_segment.note(size, last_offset, max_timestamp)
         except OSError as error:
-            self._active.discard_unnoted()
+            self.active_segment.discard_unnoted()
             raise self.fail(error) from error
         self.log_end_offset = last_offset + 1
 
     @fails_log
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log end offset, unless the active segment begins there."""
-        if self._active.base_offset < self.log_end_offset:
+        if self.active_segment.base_offset < self.log_end_offset:
             self._roll(now_ms)
 
     def _roll(self, now_ms: int) -> None:
         """Base the new segment on the log end offset, even if the next batch follows a gap: segments leave no hole."""
-        finished = self._active
+        finished = self.active_segment
         finished.finish()
         self.snapshots.take(self.producers)
         self._add_segment(self.log_end_offset, now_ms)
@@ -252,7 +248,7 @@ class LocalLog:
             jitter_ms=draw_jitter(self.config, self._jitter),
         )
         self.segments.add(segment)
-        self._active = segment
+        self.active_segment = segment
         self._names_unsynced = True
 
     # -- read ----------------------------------------------------------------------------------------------------------
@@ -285,10 +281,10 @@ class LocalLog:
         return self._empty_slice(offset)
 
     def _empty_slice(self, offset: int) -> LogSlice:
-        return LogSlice(b"", offset, False, self._active.base_offset, self._active.size)
+        return LogSlice(b"", offset, False, self.active_segment.base_offset, self.active_segment.size)
 
     def _load(self, segment: LogSegment, found: SegmentSlice) -> LogSlice:
-        if segment is not self._active:
+        if segment is not self.active_segment:
             self._open_segments.use(segment)
         start, end, next_offset = found
         file = segment.file
@@ -350,12 +346,12 @@ class LocalLog:
         after the call began may be left out.
         """
         with self._flushing:
-            messages = self._appended_messages
+            messages = self.appended_messages
             end = self.log_end_offset
             if end > self.recovery_point or self._names_unsynced:
                 self._sync_up_to(end)
                 self.recovery_point = max(self.recovery_point, end)
-            self._flushed_messages = messages
+            self.flushed_messages = messages
             self.last_flush_ms = self.last_flush_ms if now_ms is None else now_ms
             return self.recovery_point
 
@@ -366,7 +362,7 @@ class LocalLog:
         names_unsynced, self._names_unsynced = self._names_unsynced, False
         for segment in self.segments.from_offset(max(0, self.recovery_point - 1)):
             if segment.base_offset <= end:
-                segment.sync(indexes=segment is not self._active)
+                segment.sync(indexes=segment is not self.active_segment)
         self.snapshots.sync(end)
         self.epochs.save()
         if names_unsynced:
@@ -394,7 +390,7 @@ class LocalLog:
             if self.is_tiered:
                 self.epochs.save()  # batches that are in remote storage alone cannot restore them
             for segment in segments:
-                if segment is self._active:
+                if segment is self.active_segment:
                     raise AssertionError(f"{self.name}: the active segment cannot be detached")
                 self.segments.remove(segment)
                 segment.change_suffix(DELETED_SUFFIX)
@@ -439,9 +435,9 @@ class LocalLog:
     @fails_log
     def _finish(self) -> None:
         self.snapshots.take(self.producers)
-        self._active.finish()
+        self.active_segment.finish()
         self._names_unsynced = True
         with self._flushing:
             self._sync_up_to(self.log_end_offset)
-            self._active.sync(indexes=True)
+            self.active_segment.sync(indexes=True)
             self.recovery_point = self.log_end_offset

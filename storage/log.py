@@ -7,7 +7,6 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer, Uuid
@@ -36,26 +35,10 @@ from storage.producer_state import CachedBatch, EndTransactionMarker, Origin, Pr
 from storage.recovery import LoadedLog, LogCheckpoint, LogLoader
 from storage.remote_log_start import RemoteLogStart
 from storage.replay import apply_to_producers, marker_of, replay_segment
+from storage.straight_append import NO_APPEND_TIME, AppendInfo, append_straight
 from storage.synced_records import SyncedRecords
 from storage.validation import Admitted, admit, verify_replicated
 from storage.verification import Guard, Verifications
-
-NO_APPEND_TIME = -1
-
-
-class AppendInfo(NamedTuple):
-    """The result of an append. `flush_due`: flush.messages requires a `flush` before the append is acknowledged.
-
-    `log_append_time_ms` is -1 under CreateTime. For a duplicate it is the greatest timestamp of the repeated batch, as
-    in Kafka.
-    """
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool
-    flush_due: bool
 
 
 def _find_topic_id(fs: FileSystem, directory: str) -> tuple[Uuid | None, CorruptCheckpoint | None]:
@@ -85,7 +68,7 @@ class Log(LocalLog):
     ) -> None:
         super().__init__(fs, directory, config, loaded, now_ms=now_ms, jitter=jitter)
         self._before_truncation = before_truncation
-        self._verifications = Verifications()
+        self.verifications = Verifications()
         self.high_watermark = max(loaded.log_start_offset, loaded.segments.first.base_offset)
         self.highest_remote_offset = NO_REMOTE_OFFSET
         """The last offset of this log's history that remote storage holds durably. Set by the owner; not persisted."""
@@ -158,6 +141,16 @@ class Log(LocalLog):
         then nothing is written.
         """
         admitted = admit(batches, self.config, now_ms, origin)
+        if len(admitted) == 1:
+            info = append_straight(self, admitted[0], leader_epoch, now_ms, origin)
+            if info is not None:
+                return info
+        return self.append_generally(admitted, leader_epoch, now_ms, origin, guard)
+
+    def append_generally(
+        self, admitted: Sequence[Admitted], leader_epoch: LeaderEpoch, now_ms: int, origin: Origin, guard: Guard | None
+    ) -> AppendInfo:
+        """Append valid batches as `append_as_leader` does, without the straight path of an ordinary one."""
         if not admitted:
             raise InvalidRecords(Rejection.INVALID_RECORD, "there is no record batch")
         for batch in admitted[1:]:
@@ -195,7 +188,7 @@ class Log(LocalLog):
             self._apply(BatchHeader(first, *header[1:]), marker)
         else:
             self.producers.end_offset = last + 1
-        self._appended_messages += header.last_offset_delta + 1
+        self.appended_messages += header.last_offset_delta + 1
         append_time = header.max_timestamp if self.config.is_log_append_time else NO_APPEND_TIME
         return AppendInfo(first, last, append_time, self.log_start_offset, False, self.flush_due)
 
@@ -209,7 +202,7 @@ class Log(LocalLog):
         if not header.attributes & CONTROL_FLAG:
             duplicate = self.producers.check(header, origin, self.high_watermark)
             if duplicate is None and self._begins_transaction(header):
-                self._verifications.check(header, guard)
+                self.verifications.check(header, guard)
             return duplicate
         marker = marker_of(header, admitted.batch)
         if marker is not None:
@@ -229,22 +222,22 @@ class Log(LocalLog):
         self.producers.check_epoch(producer_id, epoch)
         if self.producers.has_open_transaction(producer_id, epoch):
             return None
-        return self._verifications.start(producer_id, epoch, sequence, now_ms)
+        return self.verifications.start(producer_id, epoch, sequence, now_ms)
 
     def accepts(self, producer_id: int, guard: Guard) -> bool:
         """Whether no append has ended the verification that the guard belongs to."""
-        return self._verifications.accepts(producer_id, guard)
+        return self.verifications.accepts(producer_id, guard)
 
     def _duplicate(self, known: CachedBatch) -> AppendInfo:
         return AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True, False)
 
     def _apply(self, header: BatchHeader, marker: EndTransactionMarker | None) -> None:
         if header.attributes & TRANSACTIONAL_FLAG:
-            self._verifications.end(header.producer_id)
+            self.verifications.end(header.producer_id)
         aborted = apply_to_producers(self.producers, header, marker)
         if aborted is not None:
             try:
-                self._active.txn_index.append(aborted)
+                self.active_segment.txn_index.append(aborted)
             except OSError as error:
                 raise self.fail(error) from error
 
@@ -276,7 +269,7 @@ class Log(LocalLog):
         size = 0
         for (header, batch), marker in marked:
             pending = size + len(batch)
-            if self._active.must_roll(self.config, pending, header.max_timestamp, header.last_offset, now_ms):
+            if self.active_segment.must_roll(self.config, pending, header.max_timestamp, header.last_offset, now_ms):
                 self._write_run(run, size)
                 self.roll(now_ms)
                 run, size = [], 0
@@ -298,17 +291,17 @@ class Log(LocalLog):
         if self.failure is not None:
             raise self.failure.again()
         try:
-            self._active.write([admitted.batch for admitted, _ in run], size)
+            self.active_segment.write([admitted.batch for admitted, _ in run], size)
             for (header, batch), marker in run:
-                self._active.note(len(batch), header.last_offset, header.max_timestamp)
+                self.active_segment.note(len(batch), header.last_offset, header.max_timestamp)
                 self._on_noted(header, marker)
         except OSError as error:
-            self._active.discard_unnoted()
+            self.active_segment.discard_unnoted()
             raise self.fail(error) from error
 
     def _on_noted(self, header: BatchHeader, marker: EndTransactionMarker | None) -> None:
         # Offsets count, as in Kafka: a compacted batch may have lost all its records.
-        self._appended_messages += header.next_offset - self.log_end_offset
+        self.appended_messages += header.next_offset - self.log_end_offset
         self.log_end_offset = header.next_offset
         if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -368,8 +361,8 @@ class Log(LocalLog):
         """Remove idle producers; return how many."""
         expired = self.producers.expire(now_ms, expiration_ms)
         for producer_id in expired:
-            self._verifications.end(producer_id)
-        self._verifications.expire(now_ms, expiration_ms)
+            self.verifications.end(producer_id)
+        self.verifications.expire(now_ms, expiration_ms)
         return len(expired)
 
     # -- truncation ----------------------------------------------------------------------------------------------------
@@ -398,8 +391,8 @@ class Log(LocalLog):
         with self._flushing:
             self._lower_recovery_point(offset)
             self._remove_newest(self.segments.based_above(offset))
-            self._active = self.segments.active
-            self._active.truncate_to(offset)
+            self.active_segment = self.segments.active
+            self.active_segment.truncate_to(offset)
             self._end_at(offset, min(self.log_start_offset, offset))
             self.producers = self._rebuilt_producers(offset)
         return True
@@ -431,9 +424,9 @@ class Log(LocalLog):
             if not len(self.segments):
                 self._add_segment(offset, now_ms)
             else:
-                self._active = self.segments.active
-                self._active.reset()
-                self._active.sync(indexes=False)
+                self.active_segment = self.segments.active
+                self.active_segment.reset()
+                self.active_segment.sync(indexes=False)
             self._fs.sync_directory(self.directory)
             self.producers = ProducerState()
             self.producers.end_offset = offset
@@ -463,7 +456,7 @@ class Log(LocalLog):
             self.epochs.save()
             self._fs.sync_directory(self.directory)
             self._add_segment(offset, now_ms)
-            self._active.sync(indexes=False)
+            self.active_segment.sync(indexes=False)
             self._fs.sync_directory(self.directory)
             self._sync_identity()
             self.producers = start.producers

@@ -3,8 +3,9 @@
 Lookups read indexes first and open the one batch in question.
 """
 
+from protocol.records.reader import iter_records
 from storage.index.transaction import AbortedTxn
-from storage.segment import FoundTimestamp
+from storage.segment import FoundTimestamp, LogSegment
 from storage.segments import Segments
 
 
@@ -16,7 +17,7 @@ def first_at_or_after(segments: Segments, timestamp: int, log_start_offset: int)
     for segment in segments.from_offset(log_start_offset):
         if segment.max_timestamp_so_far.timestamp < timestamp:
             continue
-        found = segment.find_timestamp(timestamp, log_start_offset)
+        found = _find_timestamp(segment, timestamp, log_start_offset)
         if found is not None:
             return found
     return None
@@ -28,7 +29,23 @@ def first_of_the_latest(segments: Segments, log_start_offset: int) -> FoundTimes
     if not candidates:
         return None
     newest = max(candidates, key=lambda segment: segment.max_timestamp_so_far.timestamp)
-    return newest.find_timestamp(newest.max_timestamp_so_far.timestamp, log_start_offset)
+    return _find_timestamp(newest, newest.max_timestamp_so_far.timestamp, log_start_offset)
+
+
+def _find_timestamp(segment: LogSegment, timestamp: int, from_offset: int) -> FoundTimestamp | None:
+    """Return the first record at or after `from_offset` whose timestamp is at least `timestamp`.
+
+    Reads one batch, rarely more. Raises MalformedRecords if that batch does not parse.
+    """
+    first = max(segment.time_index.lookup(timestamp).offset, from_offset)
+    start = segment.offset_index.lookup(first).position
+    for position, header in segment.headers(start):
+        if header.max_timestamp < timestamp or header.last_offset < from_offset:
+            continue
+        for record in iter_records(segment.file.read(position, header.size)):
+            if record.timestamp >= timestamp and record.offset >= from_offset:
+                return FoundTimestamp(record.timestamp, record.offset, header.leader_epoch)
+    return None
 
 
 def aborted_between(segments: Segments, fetch_offset: int, upper: int) -> list[AbortedTxn]:

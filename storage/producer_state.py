@@ -81,7 +81,8 @@ class ProducerEntry:
     """The state of one producer id.
 
     `transaction_start` is -1 without an open transaction; `batches` holds the oldest first. The log has every sequence
-    of the epoch from `first_sequence` to `last_sequence`.
+    of the epoch from `first_sequence` to `last_sequence`. A batch that begins at `following_sequence` is in order and
+    repeats none of `batches`; -1 where a search must tell, because the sequences have begun again.
     """
 
     __slots__ = (
@@ -89,6 +90,7 @@ class ProducerEntry:
         "coordinator_epoch",
         "epoch",
         "first_sequence",
+        "following_sequence",
         "last_timestamp",
         "producer_id",
         "transaction_start",
@@ -101,6 +103,7 @@ class ProducerEntry:
         self.last_timestamp = NO_TIMESTAMP
         self.transaction_start = NO_OFFSET
         self.first_sequence = NO_SEQUENCE
+        self.following_sequence = NO_SEQUENCE
         self.batches: deque[CachedBatch] = deque(maxlen=CACHED_BATCHES)
 
     @property
@@ -138,6 +141,7 @@ class ProducerEntry:
     def adopt_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch = epoch
+            self.following_sequence = NO_SEQUENCE
             self.batches.clear()
 
     def add(self, batch: CachedBatch) -> None:
@@ -148,6 +152,18 @@ class ProducerEntry:
         elif batch.last_sequence < self.last_sequence:
             self.first_sequence = 0  # the sequences began again
         self.batches.append(batch)
+        if first != self.following_sequence or batch.last_sequence < first:
+            is_latest = all(each.last_sequence <= batch.last_sequence for each in self.batches)
+            self.following_sequence = batch.last_sequence + 1 if is_latest else NO_SEQUENCE
+        else:
+            self.following_sequence = batch.last_sequence + 1
+
+    def extend(self, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        """Note an appended batch that begins at `following_sequence` and does not wrap; shorter than `add`."""
+        last_sequence = self.following_sequence + offset_delta
+        self.last_timestamp = timestamp
+        self.batches.append(CachedBatch(last_sequence, last_offset, offset_delta, timestamp))
+        self.following_sequence = last_sequence + 1
 
 
 class ProducerState:

@@ -20,7 +20,6 @@ from protocol.records.batch import (
     BatchHeader,
     parse_header,
 )
-from protocol.records.reader import iter_records
 from storage.config import LogConfig
 from storage.files import File, FileSystem, join, sync_path
 from storage.index.offset import OffsetIndex
@@ -214,21 +213,30 @@ class LogSegment:
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
         """Write and index one batch."""
-        self.write((batch,), len(batch))
-        self.note(len(batch), last_offset, max_timestamp)
+        file, position, size = self._file, self.size, len(batch)
+        if file is None or self._unallocated_bytes or position + size > MAX_SEGMENT_BYTES:
+            self.write((batch,), size)
+        else:
+            file.write(position, batch)
+        self.note(size, last_offset, max_timestamp)
 
     def must_roll(self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
-        """Whether an append of `size` bytes up to `last_offset` needs a new segment."""
-        if self.size + size > config.segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-            return True
-        if self.size and self._waited_ms(max_timestamp, now_ms) > config.roll_ms - self.jitter_ms:
-            return True
-        return self.offset_index.is_full or self.time_index.is_full
+        """Whether an append of `size` bytes up to `last_offset` needs a new segment.
 
-    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
-        """Return the record time since the first batch, or the time since creation if that batch has no timestamp."""
-        first = self.first_timestamp
-        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        The segment's age is the record time since the first batch, or the time since creation if that batch has no
+        timestamp.
+        """
+        filled = self.size
+        if filled + size > config.segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if filled:
+            first = self._first_timestamp
+            if first is None:
+                first = self.first_timestamp
+            waited_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+            if waited_ms > config.roll_ms - self.jitter_ms:
+                return True
+        return self.offset_index.is_full or self.time_index.is_full
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
@@ -371,21 +379,6 @@ class LogSegment:
         if len(self._cursors) >= _MAX_CURSORS:
             self._cursors.clear()
         self._cursors[next_offset] = end
-
-    def find_timestamp(self, timestamp: int, from_offset: int) -> FoundTimestamp | None:
-        """Return the first record at or after `from_offset` whose timestamp is at least `timestamp`.
-
-        Reads one batch, rarely more. Raises MalformedRecords if that batch does not parse.
-        """
-        first = max(self.time_index.lookup(timestamp).offset, from_offset)
-        start = self.offset_index.lookup(first).position
-        for position, header in self.headers(start):
-            if header.max_timestamp < timestamp or header.last_offset < from_offset:
-                continue
-            for record in iter_records(self.file.read(position, header.size)):
-                if record.timestamp >= timestamp and record.offset >= from_offset:
-                    return FoundTimestamp(record.timestamp, record.offset, header.leader_epoch)
-        return None
 
     def find_next_offset(self) -> int:
         """Return the offset after the last batch, searching from the last index entry on."""

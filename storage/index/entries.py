@@ -41,6 +41,8 @@ class EntryFile:
         self._entry = entry
         self.is_whole = True
         """Whether the file held whole entries only when it was loaded."""
+        self.count = 0
+        """Number of entries; an attribute, because each append reads it."""
         self._filed = 0
         """Number of entries that only the file holds. Those in the tail follow; the file has the first `_saved` of them
         too.
@@ -51,7 +53,7 @@ class EntryFile:
         self._block = _Block(0, array("q"), array("q"))
 
     def __len__(self) -> int:
-        return self._filed + len(self._keys)
+        return self.count
 
     def load(self) -> None:
         """Load the file as it is, ignoring a trailing partial entry. Raises FileNotFoundError."""
@@ -65,7 +67,7 @@ class EntryFile:
         write_file(self._fs, self.path, b"", sync=False)
 
     def _forget(self, filed: int) -> None:
-        self._filed = filed
+        self.count = self._filed = filed
         self._saved = 0
         self._keys = array("q")
         self._values = array("q")
@@ -74,7 +76,8 @@ class EntryFile:
     def append(self, key: int, value: int) -> None:
         self._keys.append(key)
         self._values.append(value)
-        if len(self._keys) >= 2 * SPILL_ENTRIES:
+        self.count += 1
+        if self.count - self._filed >= 2 * SPILL_ENTRIES:
             self._spill()
 
     def _spill(self) -> None:
@@ -192,6 +195,7 @@ class EntryFile:
             del self._keys[count - self._filed :]
             del self._values[count - self._filed :]
             self._saved = min(self._saved, len(self._keys))
+            self.count = self._filed + len(self._keys)
         file = self._fs.open(self.path)
         try:
             file.truncate((self._filed + self._saved) * self._entry.size)

@@ -26,11 +26,11 @@ class OffsetIndex:
 
     @property
     def is_full(self) -> bool:
-        return len(self.entries) >= self.max_entries
+        return self.entries.count >= self.max_entries
 
     def append(self, offset: int, position: int) -> None:
         """Append an entry whose `offset` is above all others; a full index ignores it."""
-        if not self.is_full:
+        if self.entries.count < self.max_entries:
             self.entries.append(offset - self._base_offset, position)
 
     def lookup(self, offset: int) -> OffsetPosition:

@@ -30,7 +30,7 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        return len(self.entries) >= self.max_entries - 1
+        return self.entries.count >= self.max_entries - 1
 
     @property
     def last(self) -> TimestampOffset:
@@ -54,9 +54,10 @@ class TimeIndex:
 
     def maybe_append(self, timestamp: int, offset: int, *, final: bool = False) -> None:
         """Add an entry if `timestamp` is above the last one; `final` may use the reserved slot."""
-        if self._last_timestamp is None:
-            self._last_timestamp = self.last.timestamp
-        if timestamp > self._last_timestamp and (final or not self.is_full):
+        last = self._last_timestamp
+        if last is None:
+            last = self._last_timestamp = self.last.timestamp
+        if timestamp > last and (final or not self.is_full):
             self.entries.append(timestamp, offset - self._base_offset)
             self._last_timestamp = timestamp
 

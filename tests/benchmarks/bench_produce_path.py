@@ -1,8 +1,8 @@
 """CPU per request of the data plane alone, from a decoded frame to its response, without sockets.
 
 Run it directly: `python -m tests.benchmarks.bench_produce_path [--directory DIR] [--profile ROW]`. Logs are real files
-(in a temporary directory, or below DIR: on tmpfs, for example). Each row is the best of several runs in microseconds of
-CPU per call; consecutive rows show the cost of each layer. No assertion depends on a time.
+(in a temporary directory, or below DIR: on tmpfs, for example). Each row is the best of many short runs, in µs of CPU
+of the thread per call; consecutive rows show the cost of each layer. No assertion depends on a time.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from itertools import count
+from itertools import count, islice
 from typing import cast
 
 from immutables import Map
@@ -40,13 +40,15 @@ from protocol.messages import Message
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.primitives import Uuid
+from protocol.records.batch import patch
 from storage.files import OsFileSystem
 from tests.support.harnesses.data_plane import DataPlane, batch
 
 PRODUCE_VERSION = 9  # the version of librdkafka
 FETCH_VERSION = 11
-RUNS = 7
-CALLS = 2_000
+RUNS = 40
+CALLS = 100
+PROFILED_CALLS = 4_000
 ACLS = 10_000
 TOPIC = 2
 
@@ -74,12 +76,14 @@ class ProduceBenchmark:
 
         self._dispatch = pipeline(None)
         self._authorized = pipeline(authorizer_with(ACLS))
+        self.prepare: dict[Call, Callable[[int], None]] = {}
+        """What a call needs before each run, outside of the measured time."""
 
     @property
     def partition(self) -> Partition:
         return self.node.partition("t")
 
-    # ---- ---- measured calls
+    # ---- measured calls
 
     def log_append(self, size: int) -> Call:
         records, log = batch(b"x" * size), self.partition.log
@@ -121,6 +125,50 @@ class ProduceBenchmark:
         def call(number: int) -> object:
             return self._send(ApiKey.PRODUCE, PRODUCE_VERSION, memoryview(bytearray(body)), number)
 
+        return call
+
+    def produce_idempotent(self, partitions: int, size: int) -> Call:
+        """One request with a batch for each of `partitions`, from an idempotent producer in sequence, as by librdkafka.
+
+        Each call has its own sequence, which the checksum covers: `prepare` encodes the bodies before a run.
+        """
+        sequences = count()
+        topic = f"idempotent-{partitions}-{size}"
+        self.node.create_topic(topic, partitions)
+        value = b"x" * size
+        bodies: list[memoryview] = []
+
+        def prepare(calls: int) -> None:
+            for sequence in islice(sequences, calls):
+                records = bytes(batch(value, producer_id=7, producer_epoch=0, sequence=sequence))
+                data = [PartitionProduceData(index, records) for index in range(partitions)]
+                request = ProduceRequest(None, ACKS_ALL, 1000, [TopicProduceData(topic, partition_data=data)])
+                bodies.append(memoryview(bytearray(encode_bytes(request, PRODUCE_VERSION))))
+            bodies.reverse()
+
+        def call(number: int) -> object:
+            return self._send(ApiKey.PRODUCE, PRODUCE_VERSION, bodies.pop(), number)
+
+        self.prepare[call] = prepare
+        return call
+
+    def append_as_follower(self, size: int) -> Call:
+        """Append one batch of an idempotent producer as the leader's answer to a fetch."""
+        self.node.create_topic(f"follower-{size}")
+        log, value, sequences = self.node.partition(f"follower-{size}").log, b"x" * size, count()
+        fetched: list[bytes] = []
+
+        def prepare(calls: int) -> None:
+            for sequence in islice(sequences, calls):
+                records = batch(value, producer_id=7, producer_epoch=0, sequence=sequence)
+                patch(records, 0, sequence, LeaderEpoch(0))
+                fetched.append(bytes(records))
+            fetched.reverse()
+
+        def call(_: int) -> None:
+            log.append_as_follower(fetched.pop(), now_ms=0, max_epoch=LeaderEpoch(0))
+
+        self.prepare[call] = prepare
         return call
 
     def produce_authorized(self, size: int) -> Call:
@@ -198,7 +246,10 @@ def rows(bench: ProduceBenchmark) -> Iterator[tuple[str, Call]]:
     yield "produce, 100 B, acks=1", bench.produce(100)
     yield "produce, 100 B, acks=1, 10,000 ACLs", bench.produce_authorized(100)
     yield "produce, 100 B, acks=all", bench.produce(100, ACKS_ALL)
-    yield "produce, 10 KB, acks=1", bench.produce(10_000)
+    yield "produce, 100 B idempotent", bench.produce_idempotent(1, 100)
+    yield "produce, 16 KB idempotent", bench.produce_idempotent(1, 16_000)
+    yield "produce, 8 x 16 KB idempotent", bench.produce_idempotent(8, 16_000)
+    yield "append as follower, 16 KB", bench.append_as_follower(16_000)
     yield "produce, 1 MB, acks=1", bench.produce(1_000_000)
     yield "fetch, 100 B", bench.fetch(100)
     yield "fetch, 1 MB", bench.fetch(1_000_000)
@@ -206,24 +257,29 @@ def rows(bench: ProduceBenchmark) -> Iterator[tuple[str, Call]]:
 
 
 def measure(bench: ProduceBenchmark, call: Call, calls: int) -> float:
-    """Return microseconds of CPU per call, of the best run."""
+    """Return microseconds of CPU of this thread per call, of the best run."""
     best = float("inf")
+    prepare = bench.prepare.get(call)
     for _ in range(RUNS):
-        began = time.process_time()
+        if prepare is not None:
+            prepare(calls)
+        began = time.thread_time()
         for number in range(calls):
             call(number)
-        best = min(best, time.process_time() - began)
+        best = min(best, time.thread_time() - began)
         bench.node.loop.run_soon()
     return best / calls * 1e6
 
 
-def profile(call: Call) -> None:
+def profile(bench: ProduceBenchmark, call: Call) -> None:
+    if call in bench.prepare:
+        bench.prepare[call](PROFILED_CALLS)
     profiler = cProfile.Profile()
     profiler.enable()
-    for number in range(CALLS * 5):
+    for number in range(PROFILED_CALLS):
         call(number)
     profiler.disable()
-    pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(30)
+    pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(40)
 
 
 def main() -> None:
@@ -232,15 +288,17 @@ def main() -> None:
     parser.add_argument(
         "--profile", metavar="ROW", help="profile the row whose name has this prefix, instead of measuring"
     )
+    parser.add_argument("--only", metavar="TEXT", default="", help="only rows whose name contains this")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         bench = ProduceBenchmark(directory)
         for name, call in rows(bench):
             if options.profile is None:
-                calls = 20 if "1 MB" in name else CALLS
-                print(f"{measure(bench, call, calls):10.2f} µs  {name}")
+                if options.only in name:
+                    calls = 20 if "1 MB" in name else CALLS
+                    print(f"{measure(bench, call, calls):10.2f} µs  {name}", flush=True)
             elif name.startswith(options.profile):
-                profile(call)
+                profile(bench, call)
 
 
 if __name__ == "__main__":

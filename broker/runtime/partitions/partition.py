@@ -33,8 +33,9 @@ from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer, Uuid
 from storage.config import LogConfig
 from storage.errors import CorruptBatch, InvalidRecords, LogDirFailure
-from storage.log import AppendInfo, Log
+from storage.log import Log
 from storage.producer_state import Origin
+from storage.straight_append import AppendInfo
 from storage.verification import Guard
 
 ACKS_ALL = -1

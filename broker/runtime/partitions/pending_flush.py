@@ -10,7 +10,8 @@ from collections.abc import Callable
 from broker.runtime.loop.waiters import OffsetWaiter, OffsetWaiters, WaitCallback
 from protocol.errors import ErrorCode
 from storage.config import MAX_LONG
-from storage.log import AppendInfo, Log
+from storage.log import Log
+from storage.straight_append import AppendInfo
 
 
 class PendingFlush:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 from broker.runtime.partitions.partition import ACKS_ALL, Partition, RecordsRefused
 from protocol.records.control import ControlType, end_transaction_marker
 from storage.errors import InvalidRecords
-from storage.log import AppendInfo
 from storage.producer_state import Origin
+from storage.straight_append import AppendInfo
 
 EPOCH_BUMP_FROM = 2
 """The first transaction version whose markers carry a raised producer epoch (KIP-890)."""

@@ -44,9 +44,9 @@ def _send_at_once(
 
 
 def _keep_guards(log: Log, header: BatchHeader, marker: EndTransactionMarker | None) -> None:
-    guards = dict(log._verifications._entries) if marker is not None else {}
+    guards = dict(log.verifications._entries) if marker is not None else {}
     _apply(log, header, marker)
-    log._verifications._entries.update(guards)
+    log.verifications._entries.update(guards)
 
 
 def _load_without_markers(coordinator: TransactionShard) -> None:
