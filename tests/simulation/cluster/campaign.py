@@ -4,7 +4,13 @@ import gc
 from collections.abc import Sequence
 
 from tests.simulation.cluster.coordinators.applications import Work
-from tests.simulation.cluster.schedule import DeposedCoordinators, DeposedTieredLeaders, RandomSchedule, RottingStore
+from tests.simulation.cluster.schedule import (
+    DeposedCoordinators,
+    DeposedTieredLeaders,
+    LosingStore,
+    RandomSchedule,
+    RottingStore,
+)
 from tests.simulation.cluster.simulation import ClusterSimulator
 from tests.simulation.replication.campaign import Patch, planted
 from tests.simulation.simulator import SimulationResult
@@ -33,6 +39,15 @@ def run_rotting_store(seed: int, events: int, patches: Sequence[Patch] = ()) -> 
     with planted(patches):
         try:
             return ClusterSimulator(seed, RottingStore, events=events, tiered=True).run()
+        finally:
+            gc.enable()
+
+
+def run_losing_store(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed with a tiered topic whose objects are lost for good."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(seed, LosingStore, events=events, tiered=True).run()
         finally:
             gc.enable()
 

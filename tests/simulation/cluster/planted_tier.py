@@ -1,20 +1,28 @@
 """Planted bugs of voter changes, combined nodes and remote reads in a cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from broker.fetch.remote_reads.read import RemoteRead
+from broker.fetch.remote_reads.reads import RemoteReads
 from broker.metadata.controller.broker_sessions import BrokerSessions
 from broker.node.quorum import QuorumPart
 from broker.quorum.identity import SocketAddress
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.remote_log.locations import Located, SegmentMissing
+from broker.runtime.remote_log.offsets import RemoteOffsets
 from protocol.ids import BrokerId
+from storage.tiered.catalog.timestamp_index import OffsetGap
+from storage.tiered.errors import RemoteResourceNotFound
 from storage.tiered.segments import batch_stream
 from storage.tiered.segments.stored_log import StoredLog
-from tests.simulation.cluster.campaign import run_rotting_store
+from tests.simulation.cluster.campaign import run_losing_store, run_rotting_store
 from tests.simulation.cluster.planted_bug import Planted
 from tests.simulation.cluster.scenario import SPARE_IDS
 from tests.simulation.replication.campaign import Patch
 
 _endpoint = QuorumPart._endpoint
+_read_from_storage = RemoteReads._read_from_storage
 
 
 class _AnyChecksum:
@@ -47,6 +55,25 @@ def _forget_session(sessions: BrokerSessions, broker_id: BrokerId) -> None:
     sessions.remove(broker_id)
 
 
+async def _read_behind_lost(reads: RemoteReads, read: RemoteRead, located: Located) -> None:
+    """Continue at the segment behind one that is lost."""
+    try:
+        await _read_from_storage(reads, read, located)
+    except RemoteResourceNotFound:
+        behind = reads._locations.next_held(read.partition, located.last_offset + 1)
+        if behind is None:
+            raise
+        await _read_from_storage(reads, read, behind[1])
+
+
+async def _stop_at_gaps(
+    _offsets: RemoteOffsets, partition: Partition, gaps: Sequence[OffsetGap], _timestamp: int = 0, **_: Any
+) -> None:
+    """Search nothing behind a gap."""
+    if gaps:
+        raise SegmentMissing(f"{partition} has holes")
+
+
 PLANTED_TIER: Final[Mapping[str, Planted]] = {
     "forgetting the ended process of a combined node": Planted(
         (Patch(BrokerSessions, "release", _forget_session),),
@@ -63,5 +90,17 @@ PLANTED_TIER: Final[Mapping[str, Planted]] = {
         10,
         first=5,
         run=run_rotting_store,
+    ),
+    "giving up a lost object without the operator": Planted(
+        (Patch(RemoteReads, "_read_from_storage", _read_behind_lost),),
+        frozenset({"TieredReadsAreFinal"}),
+        10,
+        run=run_losing_store,
+    ),
+    "ending every look-up by time at a hole": Planted(
+        (Patch(RemoteOffsets, "_search_gaps", _stop_at_gaps),),
+        frozenset({"LookUpsByTimeEnd"}),
+        10,
+        run=run_losing_store,
     ),
 }

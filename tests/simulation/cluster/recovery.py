@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 from broker.metadata.image.partition import PartitionRegistration
 from tests.simulation.cluster.replica import MetadataReplica
 from tests.simulation.cluster.tier_checker import TIERED_NAME
+from tests.simulation.cluster.tier_consumer import TieredConsumer
 from tests.simulation.quorum.disk import METADATA_DIRECTORY
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.history import History
@@ -100,6 +101,8 @@ class Recovery:
             end = self._end_of(consumer.name)
             if consumer.position < end and consumer.name not in lost:
                 return f"consumer {consumer.process.node_id} of {consumer.name} is at {consumer.position} of {end}"
+            if isinstance(consumer, TieredConsumer) and consumer.owes_look_ups and consumer.name not in lost:
+                return f"consumer {consumer.process.node_id} of {consumer.name} has no answers to look-ups by time"
         return None
 
     def _end_of(self, name: ReplicaName) -> int:

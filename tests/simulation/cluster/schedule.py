@@ -14,6 +14,7 @@ from tests.simulation.cluster.acls.changes import AclChanges
 from tests.simulation.cluster.disk_faults import DiskFaults
 from tests.simulation.cluster.fault_source import FaultSource, ScheduleState
 from tests.simulation.cluster.link_faults import LinkFaults
+from tests.simulation.cluster.lost_objects import LostObjects
 from tests.simulation.cluster.node_faults import NodeFaults
 from tests.simulation.cluster.operators import ASK_AGAIN_MS, Operators
 from tests.simulation.cluster.replica import MetadataReplica
@@ -35,6 +36,8 @@ class RandomSchedule(FaultSource):
 
     _deposes = True
     """Whether a leader of the tiered topic may be deposed without other faults."""
+    _losing = 0.3
+    """Share of the tiered histories that lose objects for good."""
 
     def __init__(self, simulation: ClusterSimulator) -> None:
         super().__init__(ScheduleState(simulation))
@@ -42,6 +45,7 @@ class RandomSchedule(FaultSource):
         self._nodes = NodeFaults(self._state, self._voters)
         self._disks = DiskFaults(self._state)
         self._store = StoreFaults(self._state)
+        self._lost_objects = LostObjects(self._state)
         self._links = LinkFaults(self._state)
         self._acls = AclChanges(self._state)
         self._operators = Operators(self._state, self._nodes.kill_active_controller)
@@ -85,6 +89,7 @@ class RandomSchedule(FaultSource):
     def begin(self) -> None:
         scenario = self._simulation.scenario
         self._acls.begin()
+        self._lost_objects.begin(share=self._losing)
         for producer in self._simulation.producers:
             self._after(self._random.expovariate(1.0 / scenario.produce_every_ms), self._producing(producer))
         self._after(self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
@@ -96,6 +101,7 @@ class RandomSchedule(FaultSource):
         self._state.is_over = True
         if self._simulation.tier is not None:
             self._simulation.tier.end_faults()
+            self._lost_objects.end()
         for name in self._partitions():
             self._operators.alter(name, None)
         self._acls.end()
@@ -107,7 +113,7 @@ class RandomSchedule(FaultSource):
 
     @property
     def is_over(self) -> bool:
-        return not self._voters.has_open and self._acls.is_restored
+        return not self._voters.has_open and self._acls.is_restored and self._lost_objects.is_settled
 
     def _probe(self) -> None:
         """Produce to every partition that has no acknowledgement since the faults ended."""
@@ -176,6 +182,8 @@ class RandomSchedule(FaultSource):
 class DeposedTieredLeaders(RandomSchedule):
     """A schedule whose only faults are leaders of the tiered topic that do not learn that they are deposed."""
 
+    _losing = 0.0
+
     def __init__(self, simulation: ClusterSimulator) -> None:
         super().__init__(simulation)
         self._weights = [int(fault == self._burst) for _, fault in self._faults]
@@ -211,11 +219,28 @@ class RottingStore(RandomSchedule):
     """A schedule whose only faults are bits that flip in the object store."""
 
     _deposes = False
+    _losing = 0.0
 
     def __init__(self, simulation: ClusterSimulator) -> None:
         super().__init__(simulation)
         self._faults = ((1, self._burst), (2, self._store.rot))
         self._weights = [weight for weight, _ in self._faults]
+
+    def begin(self) -> None:
+        super().begin()
+        self._simulation.checker.on_active = _nothing
+        self._simulation.wires.weather = self._simulation.network.weather = Weather()
+
+
+class LosingStore(RandomSchedule):
+    """A schedule whose only faults are objects that the store loses for good."""
+
+    _deposes = False
+    _losing = 1.0
+
+    def __init__(self, simulation: ClusterSimulator) -> None:
+        super().__init__(simulation)
+        self._weights = [int(fault == self._burst) for _, fault in self._faults]
 
     def begin(self) -> None:
         super().begin()

@@ -8,7 +8,7 @@ their event is applied or not. Leaders that do not know that they are deposed go
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Final, cast
 
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from protocol.ids import BrokerId
@@ -62,6 +62,10 @@ class Tier:
         self._due_ms = max(self._due_ms, self._world.now_ms + self._random.expovariate(1.0 / _LAG_MS))
         self._world.schedule(self._due_ms - self._world.now_ms, self._apply, event, done)
 
+    def publish_at_once(self, event: Event) -> None:
+        """Apply an event of an operator, without faults."""
+        self._publish(event, cast("asyncio.Future[None]", _Unread()))
+
     def _apply(self, event: Event, done: "asyncio.Future[None]") -> None:
         if self._random.random() < self.unanswered_share:
             self.metadata.fail_next(TimeoutError("no answer"), applies=self._random.random() < 0.5)
@@ -91,3 +95,10 @@ class Tier:
             return objects.kept(partition)
         except ValueError:
             return None
+
+
+class _Unread:
+    """A future whose result is not read."""
+
+    def done(self) -> bool:
+        return True

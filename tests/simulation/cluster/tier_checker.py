@@ -8,8 +8,10 @@
   once has the same record for ever. No offset is skipped; no position above the log start offset becomes invalid.
 - LookUpsByTimeAreFirst: an offset that is looked up by a timestamp has a record with at least that timestamp, and no
   record between it and the log start offset has one.
+- LookUpsByTimeEnd: after the faults, look-ups of records that were read have an answer, also beside given up offsets.
 
-Rotten and lost segments are excepted from TierReadable, until an operator restores them.
+Rotten and lost segments are excepted from TierReadable, until an operator restores them. Offsets of segments that an
+operator gave up are excepted from TierReadable, and may be skipped by consumers and by look-ups.
 """
 
 from collections.abc import Mapping
@@ -24,7 +26,13 @@ from protocol.primitives import Uuid
 from protocol.records.batch import BatchHeader
 from storage.tiered.errors import RemoteStorageError
 from storage.tiered.lifecycle.copying import lineage_of
-from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
+from storage.tiered.segment_metadata import (
+    TOOL_BROKER_ID,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
 from tests.simulation.cluster.tier import SETTINGS, TIERED, Tier
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.clients import Read
@@ -54,6 +62,8 @@ class TierChecker:
         self._log_start = 0
         self._checked: object = None
         self._contents: dict[Uuid, dict[int, int]] = {}
+        self._given_up: list[range] = []
+        """The offsets that an operator gave up."""
         self._promises = True
         """Whether acknowledged records must survive: no replica without them was elected for want of others."""
         tier.metadata.observers.append(self._on_event)
@@ -89,7 +99,9 @@ class TierChecker:
 
     def on_skip(self, consumer: int, position: int, header: BatchHeader) -> None:
         """Check a batch that begins above the consumer's position."""
-        if self._promises:
+        if all(self._is_given_up(offset) for offset in range(position, header.base_offset)):
+            self._checker.counts.add("skips of given up records")
+        elif self._promises:
             self._fail_read(f"consumer {consumer} at {position} reads {header.base_offset} next")
 
     def on_damaged(self, consumer: int, header: BatchHeader) -> None:
@@ -103,12 +115,20 @@ class TierChecker:
             return
         log_start = self._highest_log_start()
         known_ms = self._times.get(offset, found_ms)
-        missed = [base for base, each_ms in self._times.items() if log_start <= base < offset and each_ms >= timestamp]
+        missed = [
+            base
+            for base, each_ms in self._times.items()
+            if log_start <= base < offset and each_ms >= timestamp and not self._is_given_up(base)
+        ]
         if known_ms != found_ms or found_ms < timestamp or missed:
             self._checker.fail(
                 "LookUpsByTimeAreFirst",
                 f"{timestamp} is at {offset} with {found_ms} (read as {known_ms}); {sorted(missed)[:5]} are earlier",
             )
+
+    def on_time_missing(self, timestamp: int) -> None:
+        """Report a timestamp whose look-ups time out long after the faults."""
+        self._checker.fail("LookUpsByTimeEnd", f"look-ups of {timestamp} time out long after the last fault")
 
     def _highest_log_start(self) -> int:
         """Return the highest log start offset that a broker has had."""
@@ -150,13 +170,22 @@ class TierChecker:
             self._promises = False
 
     def _on_event(self, event: Event) -> None:
-        if isinstance(event, RemoteSegment):
+        if isinstance(event, RemoteSegment) and event.broker_id == TOOL_BROKER_ID:
+            self._given_up.append(range(event.start_offset, event.end_offset + 1))
+        elif isinstance(event, RemoteSegment):
             self._checker.counts.add("remote copies")
             self._checker.note(f"broker {event.broker_id} copies {event.start_offset}..{event.end_offset}")
             self._checker.counts.add("copies past a deposed leader", self._deposed_leaders(event))
-        elif isinstance(event, SegmentUpdate) and event.state is SegmentState.DELETE_STARTED:
+        elif (
+            isinstance(event, SegmentUpdate)
+            and event.state is SegmentState.DELETE_STARTED
+            and event.broker_id != TOOL_BROKER_ID
+        ):
             self._checker.counts.add("remote deletions")
             self._check_deletion(event)
+
+    def _is_given_up(self, offset: int) -> bool:
+        return any(offset in each for each in self._given_up)
 
     def _deposed_leaders(self, segment: RemoteSegment) -> int:
         """Return the number of brokers that take themselves for the leader in an earlier epoch than the segment's."""
@@ -223,6 +252,10 @@ class TierChecker:
         while offset < end:
             epoch = log.epochs.epoch_for_offset(offset)
             segment = None if epoch is None else cache.segment_for(epoch, offset)
+            if segment is None and self._is_given_up(offset):
+                rotten.append(range(offset, offset + 1))
+                offset += 1
+                continue
             if segment is None:
                 self._checker.fail("TierReadable", f"offset {offset} of epoch {epoch} is in no segment of {log}")
             last = min(end - 1, lineage_of(log).agreed_end(replace(segment, start_offset=offset)))
@@ -267,7 +300,9 @@ class TierChecker:
         unfinished = [
             each
             for each in cache.segments()
-            if each.state is not SegmentState.COPY_FINISHED and each.event_timestamp_ms < old_ms
+            if each.state is not SegmentState.COPY_FINISHED
+            and each.event_timestamp_ms < old_ms
+            and not each.is_given_up_mark
         ]
         return f"{TIERED_NAME} has unfinished segments {unfinished}" if unfinished else None
 

@@ -18,6 +18,11 @@ from tests.simulation.replication.network import Outcome
 _LOOKING_UP: Final = 0.5
 """Share of responses after which the consumer looks an offset up by time."""
 _TIMES: Final = 500
+_OWED: Final = 8
+"""Number of times that are looked up after the faults."""
+_FAILURES_MAX: Final = 16
+"""Number of look-ups in a row that may time out after the faults: more time than readers wait at a hole."""
+_OWED_AGAIN_S: Final = 0.05
 _GOING_BACK: Final = 0.6
 """Share of responses after which the consumer goes back."""
 
@@ -35,6 +40,10 @@ class TieredWitness(ClientWitness, Protocol):
 
     def on_time_found(self, timestamp: int, offset: int, found_ms: int) -> None:
         """Check the first offset with at least a timestamp, and the timestamp of its record."""
+        ...
+
+    def on_time_missing(self, timestamp: int) -> None:
+        """Report a timestamp whose look-ups time out long after the faults."""
         ...
 
 
@@ -57,10 +66,25 @@ class TieredConsumer(Consumer):
         self._times: deque[int] = deque(maxlen=_TIMES)
         self.goes_back = True
         self._is_looking_up = False
+        self._failed_look_ups = 0
+        """Look-ups in a row that timed out after the faults."""
+        self._owed: deque[int] = deque()
+        """Timestamps that must be found after the faults."""
+
+    @property
+    def owes_look_ups(self) -> bool:
+        """Whether a look-up by time is missing since `begin_again`."""
+        return bool(self._owed)
 
     def begin_again(self) -> None:
-        """Read everything once more; responses under way belong to former positions."""
+        """Read everything once more, and look up times of all records that were read, also of those that are lost.
+
+        Responses under way belong to former positions.
+        """
         self.goes_back = False
+        times = sorted(set(self._times))
+        self._owed = deque(times[:: max(1, len(times) // _OWED)])
+        self._look_up_owed()
         self._life += 1
         self._go_back_to(0)
         self.look()
@@ -95,11 +119,20 @@ class TieredConsumer(Consumer):
         """Look up the time of a batch that was read, or one beside it."""
         if self.leader is None:
             return
-        timestamp = self.random.choice(self._times) + self.random.choice((-1, 0, 0, 1))
+        self._ask_time(self.leader, self.random.choice(self._times) + self.random.choice((-1, 0, 0, 1)))
+
+    def _look_up_owed(self) -> None:
+        """Look up what is owed, one time after another, until each has an answer."""
+        if self._owed:
+            if self.leader is not None and not self._is_looking_up:
+                self._ask_time(self.leader, self._owed[0])
+            self.process.call_later(_OWED_AGAIN_S, self._look_up_owed)
+
+    def _ask_time(self, leader: int, timestamp: int) -> None:
         asked = ListOffsetsPartition(self.name.partition, self.leader_epoch, timestamp)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(self.name.topic, [asked])])
         self._is_looking_up = True
-        self.ask(self.leader, request, OFFSETS_VERSION, partial(self._on_time_known, timestamp))
+        self.ask(leader, request, OFFSETS_VERSION, partial(self._on_time_known, timestamp))
 
     def _on_time_known(self, timestamp: int, outcome: Outcome) -> None:
         self._is_looking_up = False
@@ -107,4 +140,11 @@ class TieredConsumer(Consumer):
             return
         (answer,) = outcome.topics[0].partitions
         if not answer.error_code:
+            self._failed_look_ups = 0
+            if self._owed and self._owed[0] == timestamp:
+                self._owed.popleft()
             self._tiered_witness.on_time_found(timestamp, answer.offset, answer.timestamp)
+        elif answer.error_code == ErrorCode.REQUEST_TIMED_OUT and self._owed:
+            self._failed_look_ups += 1
+            if self._failed_look_ups > _FAILURES_MAX:
+                self._tiered_witness.on_time_missing(timestamp)

@@ -185,6 +185,8 @@ class Weather:
         self._lost: set[str] = set()
         self._missing: dict[str, bytes] = {}
         """The content of objects that `lose` has removed."""
+        self._gone: set[str] = set()
+        """The keys of objects that `lose_for_good` has removed."""
         self._rotten: dict[str, bytes] = {}
         self._restored = 0
         self._sound: dict[str, bytes] = {}
@@ -266,6 +268,18 @@ class Weather:
         self._lost.add(key)
         self.memory.delete([key])
         return True
+
+    def lose_for_good(self, segment: RemoteSegment) -> None:
+        """Remove an object of a segment, as no broker asked to; mostly its log. No operator finds it again."""
+        log, *others = self.keys_of(segment)
+        key = log if self.random.random() < 0.6 else self.random.choice(others)
+        self._lost.add(key)
+        self._gone.add(key)
+        self.memory.delete([key])
+
+    def is_gone(self, segment: RemoteSegment) -> bool:
+        """Whether an object of a segment is lost for good."""
+        return bool(self._gone) and any(key in self._gone for key in self.keys_of(segment))
 
     def find_again(self) -> None:
         """Bring back the lost objects, as an operator does; those of deleted segments do no harm."""

@@ -129,6 +129,12 @@ class Client:
             )
         connection.ask(message, version, done)
 
+    def miss_answers(self, node_id: int) -> None:
+        """Hold the responses of a broker for longer than the client waits; the requests take effect."""
+        connection = self._connections.get(self.cluster.endpoint_of(node_id))
+        if connection is not None:
+            connection.stall_answers(self.cluster.world.now_ms + 2 * self._timeout_ms)
+
     def later(self, action: Callable[[], None], within_ms: tuple[float, float] = _BACKOFF_MS) -> None:
         self.process.call_later(self.pace * self.random.uniform(*within_ms) / 1000.0, action)
 

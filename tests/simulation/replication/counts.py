@@ -20,6 +20,7 @@ class ReplicationCounts(Counts):
         "controller failovers",
         "reassignments",
         "acknowledged records",
+        "duplicates without an offset",
         "records read",
         "truncations noticed",
         "refused in-sync sets",

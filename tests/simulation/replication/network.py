@@ -249,6 +249,10 @@ class _Stream:
         """Hold all requests until a time."""
         self._requests.held_until_ms = until_ms
 
+    def hold_answers(self, until_ms: float) -> None:
+        """Hold all responses until a time."""
+        self._answers.held_until_ms = until_ms
+
     def fail(self, reason: str) -> None:
         """Give up the connection at the client. Data in flight may still arrive."""
         if not self.is_open:
@@ -375,6 +379,11 @@ class Connection:
         """Hold the requests of this connection alone until a time, even if its process ends before."""
         if self._stream is not None:
             self._stream.hold(until_ms)
+
+    def stall_answers(self, until_ms: float) -> None:
+        """Hold the responses of this connection alone until a time; its requests arrive."""
+        if self._stream is not None:
+            self._stream.hold_answers(until_ms)
 
     def close(self) -> None:
         """Close the connection; requests in flight get no response."""

@@ -37,11 +37,14 @@ from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
+from protocol.records.batch import BatchHeader
 from storage import recovery, validation
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.rules import BatchRules
 from storage.directories.log_dirs import LogDirs
 from storage.epochs import LeaderEpochs
+from storage.errors import InvalidRecords, Rejection
+from storage.producer_state import CachedBatch, Origin, ProducerState
 from tests.simulation.replication.campaign import Patch, run_script, run_seed
 from tests.simulation.replication.scripts.recreation import (
     fetch_with_deleted_topic_id,
@@ -72,6 +75,7 @@ def _without_current_epoch(*args: Any, **kwargs: Any) -> FetchRequest:
 
 
 _followers = replication_partition._followers
+_check = ProducerState.check
 
 
 def _kept_followers(
@@ -247,6 +251,19 @@ _DATA: Final = frozenset(
     {"StrongIsr", "LeaderCompleteness", "LogsMatch", "CommittedIsFinal", "AcknowledgedIsCommitted"}
 )
 
+
+def _append_again(
+    state: ProducerState, header: BatchHeader, origin: Origin, high_watermark: int = 0
+) -> CachedBatch | None:
+    """Take a repeated batch for a new one if its offsets are forgotten."""
+    try:
+        return _check(state, header, origin, high_watermark)
+    except InvalidRecords as error:
+        if error.kind is not Rejection.DUPLICATE_SEQUENCE_NUMBER:
+            raise
+        return None
+
+
 PLANTED: Final[Mapping[str, Planted]] = {
     "fetching with the epoch of the last record only (first version of KIP-320)": Planted(
         (Patch(fetcher, "fetch_request", _without_current_epoch),), _DATA, 10, script=fetch_with_older_leader_epoch
@@ -399,6 +416,9 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "serving fetches of a deleted topic by its name in random schedules": Planted(
         (Patch(FetchSource, "find", _find_by_name),), _DATA | {"UnknownTopicIdsAreRefused"}, 60
+    ),
+    "appending batches again that are older than the remembered ones": Planted(
+        (Patch(ProducerState, "check", _append_again),), frozenset({"NoDuplicates"}), 60, first=18
     ),
     "serving fetches of a deleted topic by its name": Planted(
         (Patch(FetchSource, "find", _find_by_name),),

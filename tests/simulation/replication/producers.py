@@ -15,6 +15,7 @@ from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.network import Outcome
 
 PRODUCE_VERSION: Final = 12
+_IN_FLIGHT: Final = (1, 2, 5)
 _WINDOWS: Final = (5, 40)
 """Numbers of batches that producers send after one without an outcome. Java's producers send more than a leader
 remembers while a response of the former leader is missing.
@@ -71,7 +72,7 @@ class Producer(Client):
         self._request_timeout_ms = int(timeout_ms)
         self._delivery_timeout_ms = delivery_timeout_ms
         self._is_idempotent = acks == ACKS_ALL
-        self._in_flight_max = random.choice((1, 2, 5))
+        self._in_flight_max = random.choice(_IN_FLIGHT)
         self._epoch = 0
         self._sequence = 0
         self._number = 0
@@ -79,6 +80,8 @@ class Producer(Client):
         self._in_flight: dict[int, _Batch] = {}
         self._is_resting = False
         self._is_known = False
+        self._mute: int | None = None
+        """A broker whose responses are missing; no batch is sent there before its requests have failed."""
         self._window = _WINDOWS[node_id % len(_WINDOWS)]
 
     @property
@@ -115,7 +118,34 @@ class Producer(Client):
 
     # Sending
 
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether batches have sequences."""
+        return self._is_idempotent
+
+    def be_patient(self, timeout_ms: float) -> None:
+        """Wait `timeout_ms` for a response, send as many batches as Java's producers meanwhile, and retry for long."""
+        self._timeout_ms = timeout_ms
+        self._delivery_timeout_ms = max(self._delivery_timeout_ms, 10 * timeout_ms)
+        self._in_flight_max, self._window = max(_IN_FLIGHT), max(_WINDOWS)
+
+    def send_and_miss_answer(self) -> bool:
+        """Send a batch, let the responses of its leader be missing, and look for another leader, as an idle client does
+        that renews its metadata. Return False if the producer has other work.
+        """
+        if self.leader is None or self._queue or self._in_flight or not self._is_known:
+            return False
+        self._mute = self.leader
+        self.produce()
+        self.miss_answers(self._mute)
+        self.look()
+        return True
+
     def on_leader(self, *, is_new_epoch: bool) -> None:
+        if self._mute is not None and self.leader == self._mute and self._in_flight:
+            self.look()
+            return
+        self._mute = None
         self._send()
 
     def _send(self) -> None:
