@@ -1,5 +1,6 @@
 # What each target does: README.md and CONTRIBUTING.md. Every target installs what it needs into .venv first.
-PYTHON ?= python3
+# PYTHON and VENV name another interpreter and its environment: make check PYTHON=python3.13 VENV=.venv-3.13
+PYTHON ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 
@@ -9,14 +10,14 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz wheel docs docs-check clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz wheel test-compiled docs docs-check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 # The stamps make installation happen once, and again whenever pyproject.toml changes.
 $(BIN)/.installed: pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || { python=$(or $(PYTHON),$$(tools/best_python.sh)) && "$$python" -m venv $(VENV); }
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Ottla needs Python 3.11 or newer (set PYTHON=)"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@$(BIN)/python -m compileall -q broker protocol storage  # or every start would, where Python may not write bytecode
@@ -46,6 +47,21 @@ check: $(BIN)/.installed-test  ## format, lint, strict types, import contracts, 
 
 test: $(BIN)/.installed-test  ## the whole suite
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# Tests of the modules in [tool.ottla.compile]. TESTS=tests runs the whole suite.
+TESTS ?= tests/broker/api tests/broker/fetch tests/broker/metrics tests/broker/net tests/broker/quotas tests/broker/rates \
+	tests/broker/replication tests/broker/runtime tests/broker/test_build_form.py tests/protocol tests/storage \
+	tests/simulation/replication tests/integration/test_wire.py
+
+# Tests run in a copy of the checkout, since extension modules beside the sources would hide later changes.
+COMPILED := build/compiled
+test-compiled: $(BIN)/.installed-test  ## the tests of the hot modules against the compiled build (TESTS=tests: all)
+	rm -rf $(COMPILED) && mkdir -p $(COMPILED)/dist $(COMPILED)/checkout
+	OTTLA_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(COMPILED)/dist .
+	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory=$(COMPILED)/checkout
+	$(BIN)/python -m zipfile -e $(COMPILED)/dist/ottla-*.whl $(COMPILED)/checkout
+	cd $(COMPILED)/checkout && PYTHONPATH=$(CURDIR)/$(COMPILED)/checkout \
+		$(CURDIR)/$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 generate: $(BIN)/.installed  ## regenerate protocol/messages from schemas/
 	$(BIN)/python -m protocol.generate
@@ -109,8 +125,8 @@ fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the 
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
 	$(BIN)/python -m tests.broker.sasl.fuzz_logins --steps 1000000
 
-wheel: $(BIN)/.installed  ## build a wheel of this commit: dist/ottla-*.whl
-	@rm -rf dist build/lib build/bdist.*  # files of an earlier build would be packed as well
+wheel: $(BIN)/.installed  ## build a wheel of this commit: dist/ottla-*.whl (OTTLA_COMPILE=1: hot modules compiled, for this Python)
+	@rm -rf dist build/lib* build/bdist.*  # files of an earlier build would be packed as well
 	@$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir dist .
 	@ls dist/ottla-*.whl
 

@@ -1,17 +1,26 @@
-"""Build steps beyond pyproject.toml: record the commit in wheels and source archives, for `ottla --version`.
+"""Build steps beyond pyproject.toml: record the commit for `ottla --version`, and compile the hot modules on request.
 
-OTTLA_COMMIT in the environment gives the commit where there is no .git, as in the build of the image.
+OTTLA_COMMIT in the environment gives the commit where there is no .git, as in the build of the image. OTTLA_COMPILE=1
+compiles the modules of `[tool.ottla.compile]` with mypyc, all or none: an error in one of them fails the build.
 """
 
 import os
 import runpy
+import sys
+import tomllib
 from pathlib import Path
+from typing import cast
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 RECORD = "broker/COMMIT"
+IN_PLACE = (
+    "OTTLA_COMPILE=1 does not build in place: an extension module beside its source would hide later changes of it. "
+    "Unset it for an editable installation, or build a wheel: OTTLA_COMPILE=1 make wheel"
+)
 
 
 def _record(root: str) -> None:
@@ -38,4 +47,36 @@ class SourcesWithCommit(sdist):
         _record(base_dir)
 
 
-setup(cmdclass={"build_py": BuildWithCommit, "sdist": SourcesWithCommit})
+class BuildCompiled(build_ext):
+    """Compile into the build directory only, from which extensions of former builds are removed first."""
+
+    def run(self) -> None:
+        if self.inplace or self.editable_mode:
+            raise SystemExit(IN_PLACE)
+        for former in Path(self.build_lib).rglob("*.so"):
+            former.unlink()
+        super().run()
+
+
+def _compiled() -> list[Extension]:
+    """Return the extension modules: none without OTTLA_COMPILE=1."""
+    asked = os.environ.get("OTTLA_COMPILE", "0")
+    if asked not in ("0", "1"):
+        raise SystemExit(f"OTTLA_COMPILE is {asked!r}; 1 compiles the hot modules, 0 leaves all of them pure Python")
+    if asked == "0" or {"egg_info", "dist_info", "sdist"} & set(sys.argv[1:]):  # steps that compile nothing
+        return []
+    if {"editable_wheel", "develop"} & set(sys.argv[1:]):
+        raise SystemExit(IN_PLACE)
+    from mypyc.build import mypycify
+
+    settings = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["ottla"]["compile"]
+    # Without the strict rules of pyproject.toml, which `make check` applies with all dependencies installed.
+    options = ["--config-file=", "--ignore-missing-imports"]
+    compiled = mypycify([*options, *settings["modules"]], opt_level="3", debug_level="0", group_name="ottla")
+    return cast("list[Extension]", compiled)
+
+
+setup(
+    cmdclass={"build_py": BuildWithCommit, "sdist": SourcesWithCommit, "build_ext": BuildCompiled},
+    ext_modules=_compiled(),
+)

@@ -44,20 +44,21 @@ class _LazyGroup(click.Group):
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Print version and commit and end the program, where the option is given."""
+    """Print version, commit and form of the build and end the program, where the option is given."""
     if not wanted or context.resilient_parsing:
         return
     from importlib.metadata import version
 
     from broker.build_commit import build_commit
+    from broker.build_form import build_form
 
-    click.echo(f"ottla {version('ottla')} (commit {build_commit()})")
+    click.echo(f"ottla {version('ottla')} (commit {build_commit()}, {build_form()})")
     context.exit()
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
-              help="Show the version and the commit it is built from, and exit.")  # fmt: skip
+              help="Show the version, its commit and whether it is compiled, and exit.")  # fmt: skip
 def cli() -> None:
     """A Kafka-compatible broker and its tools."""
 

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.clock import Clock
 from broker.logs import EventLog
@@ -74,12 +74,12 @@ CANCELLED = CloseConnection("sent a request whose handler was cancelled")
 class Hold:
     """Reasons why a connection begins no further request; bits of one integer."""
 
-    REQUEST = 1
-    WRITE = 2
-    RESPONSES = 4
-    MUTE = 8
-    TURN = 16
-    ENDING = 32
+    REQUEST: Final = 1
+    WRITE: Final = 2
+    RESPONSES: Final = 4
+    MUTE: Final = 8
+    TURN: Final = 16
+    ENDING: Final = 32
 
 
 class EventLoopTimers(Protocol):

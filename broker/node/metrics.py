@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from broker.build_form import build_info
 from broker.clock import Clock
 from broker.metrics.applied import applied_families
 from broker.metrics.client_quotas import client_quota_families
@@ -67,6 +68,7 @@ def node_families(
         *data.share_states.loads.families("share"),
         *(() if data.snapshot_maker is None else data.snapshot_maker.figures.families()),
         lag.family(),
+        build_info(),
     ]
 
 
@@ -81,6 +83,7 @@ def controller_node_families(
         *_controller(metadata),
         *_metadata(metadata, clock),
         lag.family(),
+        build_info(),
     ]
 
 

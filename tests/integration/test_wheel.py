@@ -16,7 +16,7 @@ from tests.support.kafka.apache_kafka import REPOSITORY
 pytestmark = pytest.mark.integration
 
 PACKAGES = ("broker", "protocol", "schemas", "spark_jobs", "storage")
-FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+FILES = ("pyproject.toml", "setup.py", "build_backend.py", "README.md", "LICENSE")
 
 
 def _run(*command: str | Path, cwd: Path) -> str:
@@ -65,7 +65,10 @@ def test_wheel_runs_outside_the_checkout_and_tells_its_commit(sources: Path, whe
     (packages,) = (environment / "lib").glob("python*/site-packages")
     # The dependencies of this environment, after the fresh one's own packages.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    assert _run(environment / "bin" / "ottla", "--version", cwd=tmp_path) == f"ottla 0.1.0 (commit {commit})\n"
+    assert (
+        _run(environment / "bin" / "ottla", "--version", cwd=tmp_path)
+        == f"ottla 0.1.0 (commit {commit}, pure Python)\n"
+    )
     loaded = "import json, broker, schemas, storage; print(json.dumps([broker.__file__, schemas.__file__]))"
     assert all(str(environment) in path for path in json.loads(_run(program, "-c", loaded, cwd=tmp_path)))
     described = _run(environment / "bin" / "ottla", "storage", "random-uuid", cwd=tmp_path)

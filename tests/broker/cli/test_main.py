@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
+from broker.build_form import build_form
 from broker.cli import main as main_module
 from broker.cli.catalogue import COMMANDS, Command
 from broker.cli.main import cli, run
@@ -129,4 +130,6 @@ def test_start_imports_neither_client_nor_tables() -> None:
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("ottla ")
+    printed = capsys.readouterr().out
+    assert printed.startswith("ottla ")
+    assert printed.endswith(f", {build_form()})\n")
