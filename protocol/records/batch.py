@@ -207,8 +207,13 @@ def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
 
 def pack_into(header: BatchHeader, batch: bytearray) -> bytes:
     """Return `batch`, whose first 61 bytes are free, with `header`; length, magic and CRC are computed."""
+    fill_header(header, batch)
+    return bytes(batch)
+
+
+def fill_header(header: BatchHeader, batch: bytearray) -> None:
+    """Write `header` to the first 61 bytes of `batch`; length, magic and CRC are computed."""
     size = len(batch)
     HEADER.pack_into(batch, 0, header[0], size - LENGTH_PREFIX_SIZE, header[2], MAGIC, 0, *header[5:])
     with memoryview(batch) as view:
         _CRC.pack_into(batch, _CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:size]))
-    return bytes(batch)

@@ -7,11 +7,20 @@ A control batch holds one record with the key `version int16 · type int16`. The
 import struct
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import lru_cache
+from typing import Final
 
 from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
-from protocol.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from protocol.records.builder import Record, build_batch
+from protocol.records.batch import (
+    CONTROL_FLAG,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+)
+from protocol.records.builder import Record, build_batch, build_single_record, encode_record
 from protocol.records.errors import MalformedRecords
 from protocol.records.reader import iter_records
 
@@ -19,6 +28,8 @@ _KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 _KEY_VERSION = 0
 _MARKER_VERSION = 0
+_MARKERS_MAX: Final = 1_000
+"""Limit of the remembered records of markers, which differ by coordinator epoch only."""
 
 
 class ControlType(IntEnum):
@@ -70,15 +81,20 @@ def control_batch(
 
 def end_transaction_marker(
     type: ControlType, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
-) -> bytes:
+) -> bytearray:
     """Build the 78-byte batch that ends a transaction on one partition; `type` is ABORT or COMMIT."""
-    return control_batch(
-        [(type, _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch))],
+    return build_single_record(
+        _marker_record(type, coordinator_epoch),
         timestamp_ms,
+        attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        transactional=True,
     )
+
+
+@lru_cache(_MARKERS_MAX)
+def _marker_record(type: ControlType, coordinator_epoch: int) -> bytes:
+    return encode_record(control_key(type), _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch))
 
 
 def read_marker(batch: Buffer, position: int = 0) -> tuple[ControlType, int] | None:

@@ -14,7 +14,7 @@ from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from broker.runtime.partitions.transaction_marker import WritableMarker, append_marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader, iter_headers
-from protocol.records.builder import Record, build_batch
+from protocol.records.builder import Record, build_batch, build_single_record, encode_record
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType, read_marker
 from protocol.records.errors import MalformedBatch, MalformedRecords
@@ -64,15 +64,20 @@ class PartitionLog:
         Raise KafkaError, also if another leader epoch has begun.
         """
         self._check_epoch(leader_epoch)
-        batch = build_batch(
-            [Record(now_ms, key, value) for key, value in records],
-            codec=self._codec,
-            producer_id=NO_PRODUCER_ID if transaction is None else transaction.producer_id,
-            producer_epoch=NO_PRODUCER_EPOCH if transaction is None else transaction.producer_epoch,
-            transactional=transaction is not None,
+        if transaction is None and len(records) == 1 and self._codec is Codec.NONE:
+            batch = build_single_record(encode_record(*records[0]), now_ms)
+            return self._partition.append(batch, ACKS_ALL, Origin.COORDINATOR).first_offset
+        batch = bytearray(
+            build_batch(
+                [Record(now_ms, key, value) for key, value in records],
+                codec=self._codec,
+                producer_id=NO_PRODUCER_ID if transaction is None else transaction.producer_id,
+                producer_epoch=NO_PRODUCER_EPOCH if transaction is None else transaction.producer_epoch,
+                transactional=transaction is not None,
+            )
         )
         guard = None if transaction is None else transaction.guard
-        return self._partition.append(bytearray(batch), ACKS_ALL, Origin.COORDINATOR, guard).first_offset
+        return self._partition.append(batch, ACKS_ALL, Origin.COORDINATOR, guard).first_offset
 
     def append_marker(self, marker: WritableMarker, leader_epoch: int, now_ms: int) -> int:
         """Append a transaction marker and return its offset. Raise KafkaError."""

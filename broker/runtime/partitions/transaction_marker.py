@@ -40,4 +40,4 @@ def append_marker(partition: Partition, marker: WritableMarker, now_ms: int) -> 
         marker.coordinator_epoch,
         now_ms,
     )
-    return partition.append(bytearray(batch), ACKS_ALL, Origin.COORDINATOR)
+    return partition.append(batch, ACKS_ALL, Origin.COORDINATOR)

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.transactions.records import (
     FLEXIBLE_VALUE,
     PLAIN_VALUE,
+    REMEMBERED_PARTITIONS,
     TransactionRemoved,
     TransactionWritten,
     decode_record,
@@ -14,7 +17,9 @@ from broker.transactions.records import (
     transaction_written,
 )
 from broker.transactions.state import Transaction, TransactionPartition, TransactionState
+from protocol.compiler import encode_bytes
 from protocol.errors import DecodeError
+from protocol.messages.transaction_records import PartitionsSchema, TransactionLogValue
 
 ONGOING = Transaction(
     producer_id=5,
@@ -44,6 +49,54 @@ def test_flexible_value_has_the_producer_ids_before_and_after() -> None:
     assert decode_record(record.key, record.value) == TransactionWritten("orders", transaction)
     plain = transaction_written("orders", transaction, PLAIN_VALUE)
     assert decode_record(plain.key, plain.value) == TransactionWritten("orders", ONGOING)
+
+
+_ids = st.integers(-1, 2**63 - 1)
+_indexes = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=REMEMBERED_PARTITIONS, unique=True)
+
+
+@given(
+    states=st.sampled_from(TransactionState),
+    topics=st.dictionaries(st.text(min_size=1, max_size=130), _indexes, max_size=3),
+    ids=st.tuples(_ids, _ids, _ids),
+    times=st.tuples(st.integers(-1, 2**62), st.integers(-1, 2**62)),
+    version=st.integers(0, 2),
+)
+def test_flexible_value_is_that_of_the_schema(
+    states: TransactionState,
+    topics: dict[str, list[int]],
+    ids: tuple[int, int, int],
+    times: tuple[int, int],
+    version: int,
+) -> None:
+    partitions = frozenset(TransactionPartition(topic, each) for topic, indexes in topics.items() for each in indexes)
+    transaction = replace(
+        ONGOING,
+        state=states,
+        producer_id=ids[0],
+        partitions=partitions,
+        start_ms=times[0],
+        last_update_ms=times[1],
+        version=version,
+        previous_producer_id=ids[1],
+        next_producer_id=ids[2],
+    )
+    rows = [PartitionsSchema(topic, sorted(topics[topic])) for topic in sorted(topics)]
+    message = TransactionLogValue(
+        producer_id=ids[0],
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=states,
+        transaction_partitions=None if states is TransactionState.EMPTY else rows,
+        transaction_last_update_timestamp_ms=times[1],
+        transaction_start_timestamp_ms=times[0],
+        previous_producer_id=ids[1],
+        next_producer_id=ids[2],
+        next_producer_epoch=-1 if ids[2] == -1 else 0,
+        client_transaction_version=version,
+    )
+    written = transaction_written("orders", transaction, FLEXIBLE_VALUE)
+    assert written.value == b"\x00\x01" + encode_bytes(message, FLEXIBLE_VALUE)
 
 
 def test_plain_value_has_kafkas_bytes() -> None:

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from protocol.ids import LeaderEpoch
-from protocol.records.batch import HEADER_SIZE, crc_is_valid, pack_batch, parse_header
-from protocol.records.builder import Record, build_batch, empty_batch, rebuild_batch
+from protocol.records.batch import HEADER_SIZE, TRANSACTIONAL_FLAG, crc_is_valid, pack_batch, parse_header
+from protocol.records.builder import Record, build_batch, build_single_record, empty_batch, encode_record, rebuild_batch
 from protocol.records.compression import Codec, compress, decompress
 from protocol.records.errors import MalformedBatch, MalformedRecords, UnknownCodec
 from protocol.records.reader import FullRecord, iter_records
@@ -94,6 +94,32 @@ def test_log_append_time_overrides_the_time_of_every_record() -> None:
 def test_batch_without_records_is_not_built() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         build_batch([])
+
+
+@given(
+    key=st.none() | st.binary(max_size=200),
+    value=st.none() | st.binary(max_size=20_000),
+    timestamp=st.integers(0, 2**62),
+    producer_id=st.integers(-1, 2**63 - 1),
+    producer_epoch=st.integers(-1, 2**15 - 1),
+    transactional=st.booleans(),
+)
+def test_single_record_is_built_as_any_batch(
+    key: bytes | None, value: bytes | None, timestamp: int, producer_id: int, producer_epoch: int, transactional: bool
+) -> None:
+    single = build_single_record(
+        encode_record(key, value),
+        timestamp,
+        attributes=TRANSACTIONAL_FLAG if transactional else 0,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+    assert single == build_batch(
+        [Record(timestamp, key, value)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=transactional,
+    )
 
 
 def test_rebuilding_keeps_offsets_producer_and_flags() -> None:
