@@ -1,5 +1,6 @@
 """TransactionMarkerChannelManager's metrics: markers and ends of transactions that wait."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.metrics.family import Family, gauge
@@ -9,10 +10,11 @@ _PREFIX = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 
 @dataclass(slots=True)
 class MarkerFigures:
-    """Counts of markers whose partition has no leader, and of ended transactions whose record waits to be written."""
+    """Counts of markers whose partition has no leader, and of ended transactions whose record waits to be written
+    again."""
 
     without_leader: int = 0
-    unwritten_ends: int = 0
+    unwritten_ends: Callable[[], int] = lambda: 0
 
     def families(self) -> list[Family]:
         """Return the metrics under Kafka's names."""
@@ -25,6 +27,6 @@ class MarkerFigures:
             gauge(
                 f"{_PREFIX}logappendretryqueuesize",
                 "Ended transactions whose last record waits to be written",
-                lambda: self.unwritten_ends,
+                lambda: self.unwritten_ends(),
             ),
         ]

@@ -9,6 +9,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_names import TRANSACTION_STATE_TOPIC
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.loopback import LoopbackPeers
+from broker.runtime.coordinators.own_markers import OwnMarkers
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
@@ -43,7 +44,13 @@ def build_transactions(
         config.transaction_two_phase_commit_enable,
     )
     markers = TransactionMarkers(
-        runtime, peers, image, config.inter_broker_listener_name, lambda: config.request_timeout_ms, peers.is_own
+        runtime,
+        peers,
+        image,
+        config.inter_broker_listener_name,
+        lambda: config.request_timeout_ms,
+        peers.is_own,
+        OwnMarkers(partitions, runtime.clock),
     )
 
     def partition_count() -> int:

@@ -60,6 +60,21 @@ class MarkerOutcome(NamedTuple):
     fenced: list[PendingMarkers]
     again: list[DueMarker]
 
+    def add(self, due: DueMarker, code: int) -> None:
+        """Apply the result of one partition."""
+        markers, partition = due
+        if not markers.lacks(partition):
+            return
+        if code in _FENCED:
+            markers.is_dropped = True
+            self.fenced.append(markers)
+        elif code != ErrorCode.NONE and code not in _UNSUPPORTED:
+            self.again.append(due)
+        else:
+            markers.missing.discard(partition)
+            if not markers.missing:
+                self.written.append(markers)
+
 
 class MarkerQueue:
     """The markers for the partitions that one broker leads."""
@@ -106,19 +121,8 @@ class MarkerQueue:
         outcome = MarkerOutcome([], [], [])
         in_flight, self._in_flight = self._in_flight, []
         for due in in_flight:
-            markers, partition = due
-            if not markers.lacks(partition):
-                continue
-            code = codes.get((markers.transaction.producer_id, partition), ErrorCode.UNKNOWN_SERVER_ERROR)
-            if code in _FENCED:
-                markers.is_dropped = True
-                outcome.fenced.append(markers)
-            elif code != ErrorCode.NONE and code not in _UNSUPPORTED:
-                outcome.again.append(due)
-            else:
-                markers.missing.discard(partition)
-                if not markers.missing:
-                    outcome.written.append(markers)
+            key = due.markers.transaction.producer_id, due.partition
+            outcome.add(due, codes.get(key, ErrorCode.UNKNOWN_SERVER_ERROR))
         return outcome
 
     def on_failure(self) -> list[DueMarker]:

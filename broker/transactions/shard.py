@@ -2,11 +2,16 @@
 
 A response waits until the records of its command are committed, so no producer learns of a decision that a new
 coordinator may not have. Markers are sent after the decision is committed, too (`MarkerSender`).
+
+The record that ends a transaction follows its markers. No response waits for this record, so the record waits for the
+next command of the transactional id, and both are one batch. Without such a command a timer writes it. A coordinator
+that is elected in between writes the markers again, which changes nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias, assert_never
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, TypeAlias, assert_never
 
 from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import CoordinatorClock, TimerQueue
@@ -18,6 +23,7 @@ from broker.transactions.records import (
     FLEXIBLE_VALUE,
     PLAIN_VALUE,
     TransactionEvent,
+    TransactionRecord,
     TransactionRemoved,
     TransactionWritten,
     decode_record,
@@ -37,6 +43,11 @@ from protocol.errors import ErrorCode, KafkaError
 _AGAIN_MS = 500
 """Pause before the next look whether a decision is committed."""
 _REMOVAL_SLICE = "remove expired slice"
+_COMPLETION = "complete"
+COMPLETION_DELAY_MS: Final = 200
+"""Longest wait of the record that ends a transaction: the pause of a producer between two transactions under load."""
+COMPLETIONS_PER_SLICE: Final = 256
+"""Limit of the ends that one timer writes."""
 
 
 class MarkersDue(NamedTuple):
@@ -58,7 +69,11 @@ class RemoveExpiredDue(NamedTuple):
     position: int | None = None
 
 
-TransactionCause: TypeAlias = MarkersDue | AbortTimedOutDue | RemoveExpiredDue
+class CompletionsDue(NamedTuple):
+    """The end of transactions that have all their markers, and no later command."""
+
+
+TransactionCause: TypeAlias = MarkersDue | AbortTimedOutDue | RemoveExpiredDue | CompletionsDue
 Outcome: TypeAlias = CoordinatorResult[TransactionEvent, None]
 
 
@@ -89,7 +104,9 @@ class ClusterTransactionVersion:
 class TransactionShard:
     """The transactional ids of one partition. `version` returns the cluster's transaction version.
 
-    Commands that may need a producer id take `fresh_id`, and raise ProducerIdNeeded if it is NO_PRODUCER_ID and needed.
+    `unwritten_ends` counts the ended transactions whose last record could not be written, and is due again. Commands
+    that may need a producer id take `fresh_id`, and raise ProducerIdNeeded if it is NO_PRODUCER_ID and
+    needed.
     """
 
     def __init__(
@@ -107,17 +124,28 @@ class TransactionShard:
         self._transactions = TransactionTable()
         self._ongoing: dict[str, None] = {}
         self._prepared: dict[str, None] = {}
+        self._marked: dict[str, None] = {}
+        self.unwritten_ends = 0
 
     def __len__(self) -> int:
         return len(self._transactions)
 
     def slices(self) -> Iterator[list[tuple[str, Transaction]]]:
-        """Yield all transactional ids in slices of about a millisecond; the shard may change in between."""
+        """Yield all transactional ids as in the log, in slices of about a millisecond.
+
+        The shard may change in between.
+        """
         return self._transactions.slices()
 
+    def views(self) -> Iterator[list[tuple[str, Transaction]]]:
+        """Yield all transactional ids in slices; transactions that have all their markers have ended."""
+        for each in self._transactions.slices():
+            yield [(name, self._ended(name, state)) for name, state in each] if self._marked else each
+
     def get(self, transactional_id: str) -> Transaction | None:
-        """Return the state of a transactional id."""
-        return self._transactions.get(transactional_id)
+        """Return the state of a transactional id. A transaction that has all its markers has ended."""
+        found = self._transactions.get(transactional_id)
+        return None if found is None else self._ended(transactional_id, found)
 
     # Interface of every shard.
 
@@ -136,18 +164,21 @@ class TransactionShard:
         match event:
             case TransactionWritten(transactional_id, transaction):
                 self._transactions.put(transactional_id, transaction)
-                self._ongoing.pop(transactional_id, None)
-                self._prepared.pop(transactional_id, None)
+                self._forget(transactional_id)
                 if transaction.state is TransactionState.ONGOING:
                     self._ongoing[transactional_id] = None
                 elif transaction.state.is_prepared:
                     self._prepared[transactional_id] = None
             case TransactionRemoved(transactional_id):
                 self._transactions.remove(transactional_id)
-                self._ongoing.pop(transactional_id, None)
-                self._prepared.pop(transactional_id, None)
+                self._forget(transactional_id)
             case _:
                 assert_never(event)
+
+    def _forget(self, transactional_id: str) -> None:
+        self._ongoing.pop(transactional_id, None)
+        self._prepared.pop(transactional_id, None)
+        self._marked.pop(transactional_id, None)
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
         """Do nothing: no record of this topic belongs to a transaction."""
@@ -165,6 +196,7 @@ class TransactionShard:
     def on_unloaded(self) -> None:
         self._queue.clear()
         self._markers.clear()
+        self._marked.clear()
 
     def on_timer(self, cause: TransactionCause) -> Outcome:
         match cause:
@@ -178,6 +210,8 @@ class TransactionShard:
                     self._schedule_removal()
                     position = len(self._transactions)
                 return self._remove_expired(position)
+            case CompletionsDue():
+                return self._write_ends()
             case _:
                 assert_never(cause)
 
@@ -192,13 +226,13 @@ class TransactionShard:
         until the markers are written.
         """
         request = checked_request(request, self._config)
-        before, now_ms = self._transactions.get(transactional_id), self._clock.now_ms()
+        before, now_ms = self.get(transactional_id), self._clock.now_ms()
         if before is not None and before.state is TransactionState.ONGOING:
             check_producer(before, request.known)
             aborted = fenced_and_aborted(before, fresh_id, self._version().level, now_ms)
-            return self._decide(transactional_id, aborted).answering(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return self._decide(transactional_id, before, aborted).answering(ErrorCode.CONCURRENT_TRANSACTIONS)
         after = new_session(before, request, fresh_id, now_ms)
-        return self._write(transactional_id, after).answering(after.producer)
+        return self._write(transactional_id, before, after).answering(after.producer)
 
     def add_partitions(
         self,
@@ -208,44 +242,67 @@ class TransactionShard:
         version: int,
     ) -> Outcome:
         """Add partitions to the transaction; begin one if none is ongoing."""
-        before = self._transactions.get(transactional_id)
+        before = self.get(transactional_id)
         after = added(before, producer, partitions, version, self._clock.now_ms())
-        return CoordinatorResult(None) if after is None else self._write(transactional_id, after)
+        return CoordinatorResult(None) if after is None else self._write(transactional_id, before, after)
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TransactionPartition]
     ) -> Mapping[TransactionPartition, ErrorCode]:
         """Return for each partition NONE, or TRANSACTION_ABORTABLE if it is not in the ongoing transaction."""
-        return verified(self._transactions.get(transactional_id), producer, partitions)
+        return verified(self.get(transactional_id), producer, partitions)
 
     def end(
         self, transactional_id: str, request: EndRequest, fresh_id: int
     ) -> CoordinatorResult[TransactionEvent, ProducerIdAndEpoch]:
         """Decide the outcome; the response is the producer id and epoch of the next transaction."""
-        before = self._transactions.get(transactional_id)
+        before = self.get(transactional_id)
         if before is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         after = ended(before, request, fresh_id, self._clock.now_ms())
         if after is None:
-            return CoordinatorResult(before.next_producer)
-        return self._decide(transactional_id, after).answering(after.next_producer)
+            return CoordinatorResult(before.next_producer, self._end_records(transactional_id, before))
+        return self._decide(transactional_id, before, after).answering(after.next_producer)
+
+    def describe(self, transactional_id: str) -> CoordinatorResult[TransactionEvent, Transaction | None]:
+        """Return the state of a transactional id, and write the end of a transaction that has all its markers."""
+        found = self.get(transactional_id)
+        return CoordinatorResult(found, self._end_records(transactional_id, found))
 
     def complete(self, transactional_id: str, decided: ProducerIdAndEpoch) -> Outcome:
-        """End a transaction whose markers are all written; do nothing for one that is not the present one."""
+        """End a transaction whose markers are all written; do nothing for one that is not the present one.
+
+        The record follows within COMPLETION_DELAY_MS.
+        """
         before = self._transactions.get(transactional_id)
-        if before is None or not before.state.is_prepared or before.producer != decided:
-            return CoordinatorResult(None)
-        return self._write(transactional_id, before.completed(self._clock.now_ms()))
+        if before is not None and before.state.is_prepared and before.producer == decided:
+            self._marked[transactional_id] = None
+            if _COMPLETION not in self._queue:
+                self._queue.schedule(_COMPLETION, COMPLETION_DELAY_MS, CompletionsDue())
+        return CoordinatorResult(None)
 
     # Decisions and markers
 
-    def _write(self, transactional_id: str, after: Transaction) -> Outcome:
-        return CoordinatorResult(None, (transaction_written(transactional_id, after, self._version().value_version),))
+    def _ended(self, transactional_id: str, transaction: Transaction) -> Transaction:
+        """Return the transaction, ended if it has all its markers."""
+        return transaction.completed(self._clock.now_ms()) if transactional_id in self._marked else transaction
 
-    def _decide(self, transactional_id: str, after: Transaction) -> Outcome:
+    def _end_records(self, transactional_id: str, ended: Transaction | None) -> tuple[TransactionRecord, ...]:
+        """Return the record of a transaction that has ended, if the log lacks it."""
+        if ended is None or transactional_id not in self._marked:
+            return ()
+        return (transaction_written(transactional_id, ended, self._version().value_version),)
+
+    def _write(self, transactional_id: str, before: Transaction | None, after: Transaction) -> Outcome:
+        record = transaction_written(transactional_id, after, self._version().value_version)
+        return CoordinatorResult(None, (*self._end_records(transactional_id, before), record))
+
+    def _decide(self, transactional_id: str, before: Transaction, after: Transaction) -> Outcome:
         record = transaction_written(transactional_id, after, self._version().value_version)
         return CoordinatorResult(
-            None, (record,), on_outcome=lambda error: self._on_decided(transactional_id, after.producer, error)
+            None,
+            (*self._end_records(transactional_id, before), record),
+            on_outcome=lambda error: self._on_decided(transactional_id, after.producer, error),
         )
 
     def _send_when_committed(self, transactional_id: str) -> Outcome:
@@ -268,6 +325,22 @@ class TransactionShard:
             elif error is ErrorCode.REQUEST_TIMED_OUT:
                 self._queue.schedule(_markers_key(transactional_id), _AGAIN_MS, MarkersDue(transactional_id))
         return CoordinatorResult(None)
+
+    def _write_ends(self) -> Outcome:
+        """Write the records of transactions that have all their markers, and try again as long as some remain."""
+        some = list(islice(self._marked, COMPLETIONS_PER_SLICE))
+        records = tuple(record for each in some for record in self._end_records(each, self.get(each)))
+
+        def go_on(error: ErrorCode) -> Outcome:
+            # After a timeout of the commit the records are in the log.
+            has_failed = error not in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+            self.unwritten_ends = len(self._marked) if has_failed else 0
+            if self._marked and _COMPLETION not in self._queue:
+                delay_ms = _AGAIN_MS if has_failed else COMPLETION_DELAY_MS
+                self._queue.schedule(_COMPLETION, delay_ms, CompletionsDue())
+            return CoordinatorResult(None)
+
+        return CoordinatorResult(None, records, atomic=False, on_outcome=go_on)
 
     # Periodic work
 

@@ -206,14 +206,20 @@ class HostedShard(Generic[S]):
         if not result.atomic:
             self._write_in_parts(operation)
         elif result.records:
-            self._add_to_open(operation)
-            self._flush_in_time() if lingers else self._flush()
+            self._write_alone_or_open(operation, lingers)
         elif lingers:
             self._settle([operation], ErrorCode.NONE)
         else:
             self._await_commit([operation], self._next_offset - 1)
 
     # Writing.
+
+    def _write_alone_or_open(self, operation: CoordinatorOperation[Any], lingers: bool) -> None:
+        if not (lingers or self._open or self._is_closed):
+            self._write([operation])
+            return
+        self._add_to_open(operation)
+        self._flush_in_time() if lingers else self._flush()
 
     def _add_to_open(self, operation: CoordinatorOperation[Any]) -> None:
         size = sum(map(_size_of, operation.result.records))
@@ -232,9 +238,12 @@ class HostedShard(Generic[S]):
                 self._flush_handle = self._deadlines.after_ms(self._limits.linger_ms, self._flush)
 
     def _flush(self) -> None:
-        operations = self._take_open()
-        if not operations or self._is_closed:
-            return
+        if self._open or self._flush_handle is not None:
+            operations = self._take_open()
+            if operations and not self._is_closed:
+                self._write(operations)
+
+    def _write(self, operations: list[CoordinatorOperation[Any]]) -> None:
         try:
             error = self._append_and_replay(operations)
         except BaseException:

@@ -6,10 +6,10 @@ new producer id runs again with one. Holds no rules about transactions.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from itertools import chain
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from broker.coordination.errors import response_error
 from broker.coordination.partitioner import partition_for
@@ -31,9 +31,6 @@ from broker.transactions.shard import TransactionShard
 from broker.transactions.state import NO_PRODUCER_ID, ProducerIdAndEpoch, Transaction, TransactionPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerId
-
-_RETRY_MS: Final = 500
-"""Pause before the end of a transaction is written again."""
 
 R = TypeVar("R")
 Command = Callable[[TransactionShard, int], CoordinatorResult[Any, R]]
@@ -73,6 +70,7 @@ class TransactionCoordinator:
         self._partition_count = partition_count
         self._broker_id = broker_id
         markers.written = self._on_written
+        markers.figures.unwritten_ends = lambda: sum(shard.unwritten_ends for shard in shards.shards())
 
     # Requests.
 
@@ -113,9 +111,7 @@ class TransactionCoordinator:
 
     async def describe(self, transactional_id: str) -> Transaction:
         """Return the state of a transactional id. Raises TRANSACTIONAL_ID_NOT_FOUND."""
-        found = await settled(
-            self._execute(transactional_id, lambda shard, _: CoordinatorResult(shard.get(transactional_id)))
-        )
+        found = await settled(self._execute(transactional_id, lambda shard, _: shard.describe(transactional_id)))
         if found is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return found
@@ -127,7 +123,7 @@ class TransactionCoordinator:
         """
         self._shards.partitions_in_service()
         now_ms = self._runtime.clock.now_ms()
-        slices = chain.from_iterable(shard.slices() for shard in list(self._shards.shards()))
+        slices = chain.from_iterable(shard.views() for shard in list(self._shards.shards()))
         steps = wanted.select(slices, now_ms, view)
         return await SlicedWork(steps, self._runtime.loop, self._runtime.clock, pauses=False).done
 
@@ -171,32 +167,11 @@ class TransactionCoordinator:
             raise KafkaError(response_error(error.code)) from error
 
     def _on_written(self, markers: PendingMarkers) -> None:
-        """End a transaction that has all its markers."""
+        """End a transaction that has all its markers, unless another node coordinates the transactional id now."""
         transactional_id, producer = markers.transactional_id, markers.transaction.producer
         partition = partition_for(transactional_id, self._partition_count())
-        try:
-            answer = self._shards.execute(partition, lambda shard: shard.complete(transactional_id, producer))
-        except KafkaError as error:
-            self._on_end_failed(markers, error)
-            return
-        if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(partial(self._on_end_settled, markers))
-
-    def _on_end_settled(self, markers: PendingMarkers, answer: "asyncio.Future[None]") -> None:
-        error = None if answer.cancelled() else answer.exception()
-        if isinstance(error, KafkaError):
-            self._on_end_failed(markers, error)
-
-    def _on_end_failed(self, markers: PendingMarkers, error: KafkaError) -> None:
-        """Write the end again, unless another node coordinates the transactional id now."""
-        if response_error(error.code) is ErrorCode.COORDINATOR_NOT_AVAILABLE and not markers.is_dropped:
-            self.markers.figures.unwritten_ends += 1
-            self._runtime.deadlines.after_ms(_RETRY_MS, partial(self._end_again, markers))
-
-    def _end_again(self, markers: PendingMarkers) -> None:
-        self.markers.figures.unwritten_ends -= 1
-        if not markers.is_dropped:
-            self._on_written(markers)
+        with contextlib.suppress(KafkaError):
+            self._shards.post(partition, lambda shard: shard.complete(transactional_id, producer), lingers=True)
 
 
 async def settled(result: Result[R]) -> R:

@@ -1,7 +1,8 @@
 """Driver of transaction markers: sends the markers of decided transactions to the leaders of their partitions (KIP-98).
 
-Markers for partitions of this node itself take the short way of `loopback.py`, each transaction by itself: gathering
-them saves nothing there, and delays the first for the last. Kafka sends them over the network.
+Markers for partitions of this node itself are calls (`own_markers.py`), or take the short way of `loopback.py` if they
+belong to `__consumer_offsets`; each transaction by itself: gathering them saves nothing there, and delays the first for
+the last. Kafka sends them over the network.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,12 +12,15 @@ from weakref import WeakValueDictionary
 
 from broker.logs import EventLog
 from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.topic_names import GROUP_OFFSETS_TOPIC
 from broker.metrics.transactions import MarkerFigures
 from broker.net.peer import Outcome, SocketAddress
+from broker.runtime.coordinators.own_markers import OwnMarkers
 from broker.runtime.coordinators.transaction_verifier import Peers
 from broker.runtime.loop.runtime import Runtime
-from broker.transactions.markers import DueMarker, MarkerQueue, PendingMarkers
+from broker.transactions.markers import DueMarker, MarkerOutcome, MarkerQueue, PendingMarkers
 from broker.transactions.state import Transaction, TransactionPartition
+from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 
 _RETRY_MS: Final = 100
@@ -30,7 +34,7 @@ class TransactionMarkers:
     """Sends markers, and calls `written` when a transaction has all of them.
 
     `image` returns the latest metadata, `listener` is that of requests between brokers, `is_own` tells whether `peers`
-    answer requests to an address without a connection.
+    answer requests to an address without a connection, whose partitions `own` writes to.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class TransactionMarkers:
         listener: str,
         timeout_ms: Callable[[], int],
         is_own: Callable[[SocketAddress], bool] = lambda _: False,
+        own: OwnMarkers | None = None,
     ) -> None:
         self.figures = MarkerFigures()
         self.written: Callable[[PendingMarkers], None] = lambda markers: None
@@ -51,6 +56,7 @@ class TransactionMarkers:
         self._listener = listener
         self._timeout_ms = timeout_ms
         self._is_own = is_own
+        self._own = own
         self._queues: dict[SocketAddress, MarkerQueue] = {}
         self._is_due = False
 
@@ -70,6 +76,7 @@ class TransactionMarkers:
         image = self._image()
         homeless: list[DueMarker] = []
         own: dict[SocketAddress, MarkerQueue] = {}
+        called: list[DueMarker] = []
         for each in due:
             markers, partition = each
             if not markers.lacks(partition):
@@ -80,14 +87,20 @@ class TransactionMarkers:
                     self._runtime.loop.call_soon(partial(self._end, markers))
             elif (endpoint := self._leader_of(image, partition)) is None:
                 homeless.append(each)
+            elif not self._is_own(endpoint):
+                self._queues.setdefault(endpoint, MarkerQueue()).add(each)
+            elif self._own is None or partition.topic == GROUP_OFFSETS_TOPIC:
+                own.setdefault(endpoint, MarkerQueue()).add(each)
             else:
-                queues = own if self._is_own(endpoint) else self._queues
-                queues.setdefault(endpoint, MarkerQueue()).add(each)
+                called.append(each)
         if homeless:
             self.figures.without_leader += len(homeless)
             self._runtime.deadlines.after_ms(_RETRY_MS, partial(self._route_again, homeless))
         for endpoint, queue in own.items():
             self._send(endpoint, queue)
+        if called:
+            # One turn later: the response to the client that waits for the present decision goes first.
+            self._runtime.loop.call_soon(partial(self._write_own, called))
         if self._queues and not self._is_due:
             self._is_due = True
             self._runtime.loop.call_soon(self._send_all)
@@ -95,6 +108,18 @@ class TransactionMarkers:
     def _route_again(self, homeless: list[DueMarker]) -> None:
         self.figures.without_leader -= len(homeless)
         self._route(homeless)
+
+    def _write_own(self, due: list[DueMarker]) -> None:
+        """Append markers to partitions of this node."""
+        assert self._own is not None
+        for each in due:
+            if each.markers.lacks(each.partition):
+                self._own.write(each, partial(self._on_own, each))
+
+    def _on_own(self, due: DueMarker, code: ErrorCode) -> None:
+        outcome = MarkerOutcome([], [], [])
+        outcome.add(due, code)
+        self._apply(outcome)
 
     def _send_all(self) -> None:
         """Send what the present turn of the loop has queued."""
@@ -114,18 +139,21 @@ class TransactionMarkers:
         if not isinstance(outcome, WriteTxnMarkersResponse):
             self._retry(queue.on_failure())
         else:
-            result = queue.on_response(outcome)
-            for fenced in result.fenced:
-                _log.warning(
-                    "Markers were refused: another coordinator or a newer producer has decided",
-                    transactional_id=fenced.transactional_id,
-                    producer_id=fenced.transaction.producer_id,
-                    epoch=fenced.transaction.producer_epoch,
-                )
-            self._retry(result.again)
-            for written in result.written:
-                self._end(written)
+            self._apply(queue.on_response(outcome))
         self._send(endpoint, queue)
+
+    def _apply(self, result: MarkerOutcome) -> None:
+        """End transactions with all their markers, and send others again."""
+        for fenced in result.fenced:
+            _log.warning(
+                "Markers were refused: another coordinator or a newer producer has decided",
+                transactional_id=fenced.transactional_id,
+                producer_id=fenced.transaction.producer_id,
+                epoch=fenced.transaction.producer_epoch,
+            )
+        self._retry(result.again)
+        for written in result.written:
+            self._end(written)
 
     def _retry(self, due: list[DueMarker]) -> None:
         if due:

@@ -8,6 +8,7 @@ from broker.coordination.shard import CoordinatorResult
 from broker.transactions.config import TransactionConfig
 from broker.transactions.init_producer import InitRequest
 from broker.transactions.records import FLEXIBLE_VALUE, PLAIN_VALUE, TransactionWritten, transaction_written
+from broker.transactions.shard import COMPLETION_DELAY_MS
 from broker.transactions.state import (
     EXHAUSTED_EPOCH,
     LAST_EPOCH,
@@ -375,6 +376,7 @@ class TestTimeouts:
         harness.add(producer)
         following = harness.end(producer)
         harness.write_markers()
+        harness.advance(COMPLETION_DELAY_MS)
         harness.advance(3_600_000)
         assert len(harness.shard) == 1
         harness.advance(3_600_000)
@@ -468,6 +470,7 @@ class TestFailover:
         harness.add(producer)
         following = harness.end(producer, is_commit=is_commit)
         harness.write_markers()
+        harness.advance(COMPLETION_DELAY_MS)
         harness.fail_over()
         assert harness.end(producer, is_commit=is_commit) == following
 
@@ -478,6 +481,7 @@ class TestFailover:
         following = harness.end(last)
         harness.fail_over()
         harness.write_markers()
+        harness.advance(COMPLETION_DELAY_MS)
         harness.fail_over()
         assert harness.transaction.producer == following
         assert harness.end(last) == following

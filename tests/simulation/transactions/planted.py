@@ -36,9 +36,9 @@ def _keep_epoch(transaction: Transaction, **arguments: Any) -> Transaction:
 
 
 def _send_at_once(
-    coordinator: TransactionShard, transactional_id: str, after: Transaction
+    coordinator: TransactionShard, transactional_id: str, before: Transaction, after: Transaction
 ) -> CoordinatorResult[Any, None]:
-    result = _decide(coordinator, transactional_id, after)
+    result = _decide(coordinator, transactional_id, before, after)
     coordinator._markers.send(transactional_id, after)
     return CoordinatorResult(None, result.records)
 
