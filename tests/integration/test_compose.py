@@ -38,6 +38,8 @@ SPLIT_BOOTSTRAP = "127.0.0.1:9292,127.0.0.1:9302,127.0.0.1:9312"
 MONITORING = ("prometheus", "alertmanager", "grafana")
 PROFILES = ("--profile", "spark", "--profile", "secure-spark", "--profile", "split", "--profile", "monitoring")
 STORE = "endpoint=http://s3:7070&region=us-east-1&path-style=true"
+PIPELINE_TIMEOUT_S = 1500
+"""Spark waits ten seconds for a Python worker. On a busy machine the job then ends, and compose starts it again."""
 TOPIC = "through-everything"
 STEP = 2_000
 RECIPE = Recipe(4096, time.time_ns() // 1_000_000 - 3_600_000)
@@ -273,7 +275,7 @@ def test_split_profile_survives_a_killed_controller_and_a_killed_broker(compose:
 @pytest.mark.timeout(3600)
 def test_pipeline_writes_snapshots_and_tables_to_the_store(compose: Engine) -> None:
     compose.docker("compose", "--profile", "spark", "up", "--detach", "--build", "metadata-pipeline", timeout_s=3000)
-    until(lambda: "latest.json" in _objects(compose, f"s3://ottla/metadata?{STORE}"), timeout_s=600)
+    until(lambda: "latest.json" in _objects(compose, f"s3://ottla/metadata?{STORE}"), timeout_s=PIPELINE_TIMEOUT_S)
     until(
         lambda: any(name.startswith("changes/") for name in _objects(compose, f"s3://ottla/tables?{STORE}")),
         timeout_s=120,
@@ -310,7 +312,7 @@ def test_secure_profile_lets_in_the_super_user_alone(engine: Engine, tmp_path: P
         assert _produced(settings) is None
         assert _produced({**settings, "sasl.password": "wrong"}) is not None
         place = f"s3://ottla/secure/metadata?{STORE}"
-        until(lambda: "latest.json" in _objects(engine, place, "secure-node-1"), timeout_s=600)
+        until(lambda: "latest.json" in _objects(engine, place, "secure-node-1"), timeout_s=PIPELINE_TIMEOUT_S)
     finally:
         engine.docker(*secure, "down", "--volumes", "--timeout", "60", check=False)
 
