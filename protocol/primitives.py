@@ -56,9 +56,20 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def rest_of_uvarint(buffer: Buffer, position: int, first: int, max_bytes: int = UVARINT_MAX_BYTES) -> tuple[int, int]:
-    """Return (value, end position) for a varint whose first byte was read and says that more follow."""
-    value, shift = first & 0x7F, 7
-    for index in range(position, position + max_bytes - 1):
+    """Return (value, end position) for a varint whose first byte was read and says that more follow.
+
+    Two and three bytes, the sizes of everyday batches, are read without a loop; `max_bytes` is 3 at least.
+    """
+    second = buffer[position]
+    if second < 0x80:
+        return first & 0x7F | second << 7, position + 1
+    value = first & 0x7F | (second & 0x7F) << 7
+    third = buffer[position + 1]
+    if third < 0x80:
+        return value | third << 14, position + 2
+    value |= (third & 0x7F) << 14
+    shift = 21
+    for index in range(position + 2, position + max_bytes - 1):
         byte = buffer[index]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:

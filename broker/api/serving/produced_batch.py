@@ -7,7 +7,7 @@ import struct
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Buffer
-from protocol.records.batch import CODEC_MASK, LENGTH_PREFIX_SIZE, MAGIC, TRANSACTIONAL_FLAG
+from protocol.records.batch import CODEC_MASK, HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC, TRANSACTIONAL_FLAG
 from protocol.records.compression import Codec
 
 ZSTD_FROM = 7
@@ -37,6 +37,19 @@ def only_batch(records: Buffer | None, version: int) -> Buffer:
     Raises KafkaError: Unframeable; INVALID_RECORD for no batch, several, or an old format; UNSUPPORTED_COMPRESSION_TYPE
     for zstd in a version before zstd.
     """
+    if (
+        records is not None
+        and len(records) >= HEADER_SIZE
+        and records[_MAGIC_POSITION] == MAGIC
+        and (version >= ZSTD_FROM or records[_FLAGS_POSITION] & CODEC_MASK < Codec.ZSTD)
+        and _LENGTH.unpack_from(records, _LENGTH_POSITION)[0] == len(records) - LENGTH_PREFIX_SIZE
+    ):
+        return records
+    return only_batch_generally(records, version)
+
+
+def only_batch_generally(records: Buffer | None, version: int) -> Buffer:
+    """Return what `only_batch` does, without its short way for an ordinary batch."""
     size = 0 if records is None else _framed_size(records, 0)
     if records is None or not size:
         raise KafkaError(ErrorCode.INVALID_RECORD)

@@ -315,7 +315,8 @@ class Partition:
                 role.on_append(previous_end)
             self.pending_flush.on_append(info)
             self.move_high_watermark()
-            self.log_end.fire()
+            if self.log_end.armed:
+                self.log_end.fire()
         return info
 
     def on_flushed(self) -> None:
@@ -350,8 +351,10 @@ class Partition:
         if role.followers:
             mark = role.high_watermark(log.high_watermark, mark, self._commit_terms())
         if log.advance_high_watermark(mark):
-            self._committed.reached(mark)
-            self.marks.fire()
+            if len(self._committed):
+                self._committed.reached(mark)
+            if self.marks.armed:
+                self.marks.fire()
 
     def _commit_terms(self) -> CommitTerms:
         brokers = self._brokers
