@@ -278,3 +278,13 @@ def test_batches_go_straight_again_once_no_remembered_sequence_is_later(log: Log
         log.append_as_leader(ordinary(sequence), EPOCH, now_ms=NOW)
         sequence += 1
     assert 2 < sequence <= CACHED_BATCHES + 1
+
+
+def test_straight_append_ends_the_verification_of_its_producer(log: Log) -> None:
+    data = build_batch([Record(NOW, b"k", b"v")], producer_id=1, producer_epoch=0, base_sequence=1, transactional=True)
+    log.append_as_leader(data, EPOCH, now_ms=NOW)
+    guard = log.start_verification(1, 1, 0, NOW)
+    assert guard is not None
+    again = build_batch([Record(NOW, b"k", b"v")], producer_id=1, producer_epoch=0, base_sequence=2, transactional=True)
+    assert goes_straight(log, again)
+    assert not log.accepts(1, guard)
