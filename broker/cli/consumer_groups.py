@@ -18,9 +18,10 @@ from broker.cli.groups.choices import (
 from broker.cli.groups.offset_reset import ResetSpecification, ResetStrategy
 from broker.cli.groups.offsets import delete_offsets, reset_offsets
 from broker.cli.groups.report import Detail, describe_members, describe_offsets, describe_states, print_list
-from broker.cli.groups.view import GroupDescription, describe_group, list_groups
+from broker.cli.groups.view import describe_group, list_groups
 from broker.cli.shared.options import client_options, forbid, json_option, one_action
 from broker.cli.shared.output import print_json
+from broker.cli.shared.progress import with_progress
 from broker.client import Client
 
 
@@ -141,7 +142,8 @@ _STATES = ("Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Dead
 
 def _describing(groups: ChosenGroups, detail: Detail, verbose: bool, as_json: bool) -> Callable[[Client], None]:
     def describe(client: Client) -> None:
-        described: list[GroupDescription] = [describe_group(client, name) for name in groups.resolve(client)]
+        names = groups.resolve(client)
+        described = [describe_group(client, name) for name in with_progress(names, "groups", len(names))]
         for group in described:
             if not group.members and not as_json:
                 click.echo(f"\nConsumer group '{group.id}' has no active members.", err=True)

@@ -10,8 +10,10 @@ from broker.cli.console.fetcher import ISOLATION, Fetcher, FetchSettings
 from broker.cli.console.properties import gather, number
 from broker.cli.console.readers import GroupReader, Subscription, member_settings, no_records
 from broker.cli.perf.consumption import DETAILS, FETCH_COLUMNS, TOTALS, Consumed, TimeFormat, interval_line, total_line
+from broker.cli.perf.options import run_options, warn_of_early_end
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import EARLIEST, LATEST
+from broker.cli.shared.progress import ProgressBar
 from broker.cli.shared.session import session
 from broker.client import Client, ClientConfig, Endpoint, open_socket
 
@@ -25,15 +27,6 @@ GROUPS = 100_000
 @click.option("--bootstrap-server", required=True, metavar="HOST:PORT[,…]", help="One or more brokers of the cluster.")
 @click.option("--topic", metavar="TOPIC", help="The topic to read.")
 @click.option("--include", metavar="REGEX", help="Read all matching topics.")
-@click.option(
-    "--num-records",
-    "--messages",
-    "records",
-    required=True,
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Number of records.",
-)
 @click.option("--group", metavar="GROUP", help=f"The group. [default: {GROUP_PREFIX} and a random number]")
 @click.option(
     "--fetch-size",
@@ -52,31 +45,7 @@ GROUPS = 100_000
     metavar="BYTES",
     help="Receive buffer of each connection.",
 )
-@click.option(
-    "--command-property", "properties", multiple=True, metavar="K=V", help="Consumer properties: fetch.max.bytes …."
-)
-@click.option(
-    "--command-config", "--consumer.config", "config", metavar="FILE", type=click.Path(), help="Consumer properties."
-)
-@click.option("--show-detailed-stats", is_flag=True, help="Print a line for each reporting interval.")
-@click.option(
-    "--reporting-interval",
-    type=click.IntRange(min=1),
-    default=5000,
-    show_default=True,
-    metavar="MS",
-    help="The interval.",
-)
-@click.option(
-    "--timeout",
-    type=int,
-    default=10_000,
-    show_default=True,
-    metavar="MS",
-    help="Stop after this time without a record.",
-)
-@click.option("--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", show_default=True, metavar="PATTERN", help="Times.")
-@click.option("--hide-header", is_flag=True, help="Print no header.")
+@run_options
 def consumer_perf(
     bootstrap_server: str,
     topic: str | None,
@@ -91,16 +60,12 @@ def consumer_perf(
     show_detailed_stats: bool,
     reporting_interval: int,
     timeout: int,
-    date_format: str,
+    times: TimeFormat,
     hide_header: bool,
 ) -> None:
     """Read records in a group and print the throughput (kafka-consumer-perf-test)."""
     if (topic is None) == (include is None):
         raise click.UsageError("Exactly one of --topic and --include is required.")
-    try:
-        times = TimeFormat(date_format)
-    except ValueError as error:
-        raise click.UsageError(f"--date-format: {error}.") from error
     consumer = gather(config, properties, "--command-property")
     if (isolation := consumer.get("isolation.level", "read_uncommitted")) not in ISOLATION:
         raise CommandFailed(f"isolation.level={isolation}: use read_uncommitted or read_committed.")
@@ -127,10 +92,7 @@ def consumer_perf(
         run.join(subscription, name, consumer)
         begun, ended = run.read(records, timeout)
     if ended.records < records:
-        click.echo(
-            f"WARNING: Exiting before consuming the expected number of records: timeout ({timeout} ms) exceeded."
-            " You can use the --timeout option to increase the timeout."
-        )
+        warn_of_early_end(timeout)
     if not show_detailed_stats:
         click.echo(total_line(begun, ended, times))
 
@@ -157,24 +119,27 @@ class _Consumption:
         assert self._reader is not None
         idle_since_ms = _now_ms()
         try:
-            while self._records < records and _now_ms() - idle_since_ms <= timeout_ms:
-                if self._poll(records):
-                    idle_since_ms = _now_ms()
-                self._report()
-                self._reader.keep_alive()
+            with ProgressBar("records", records) as progress:
+                while self._records < records and _now_ms() - idle_since_ms <= timeout_ms:
+                    if (read := self._poll(records)) > 0:
+                        idle_since_ms = _now_ms()
+                        progress.advance(read)
+                    self._report()
+                    self._reader.keep_alive()
         finally:
             ended = self._now()
             self._reader.close()
         return self._begun, ended
 
-    def _poll(self, records: int) -> bool:
+    def _poll(self, records: int) -> int:
+        """Read one round of fetches, at most until `records` are read; return the number of new records."""
         before = self._records
         for fetched in self._fetcher.poll() if self._fetcher.positions else no_records():
             self._records += 1
             self._size += len(fetched.record.key or b"") + len(fetched.record.value or b"")
             if self._records == records:
                 break
-        return self._records > before
+        return self._records - before
 
     def _report(self) -> None:
         now = self._now()

@@ -9,6 +9,7 @@ from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import by_topic
 from broker.cli.shared.options import client_options, json_option
 from broker.cli.shared.output import print_json
+from broker.cli.shared.progress import with_progress
 from broker.cli.shared.session import session
 from broker.client import Client
 from protocol.errors import ErrorCode
@@ -87,7 +88,7 @@ def _delete(client: Client, offsets: dict[TopicPartition, int]) -> dict[TopicPar
             outcome[partition] = ErrorCode.LEADER_NOT_AVAILABLE
         else:
             leaders[leader].append(partition)
-    for node, partitions in leaders.items():
+    for node, partitions in with_progress(leaders.items(), "brokers", len(leaders)):
         request = DeleteRecordsRequest(
             topics=[
                 DeleteRecordsTopic(topic, [DeleteRecordsPartition(p.partition, offsets[p]) for p in group])

@@ -1,6 +1,7 @@
 """`ottla dump-log`: Kafka's kafka-dump-log."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from broker.cli.dump.decoders import Decoder
 from broker.cli.dump.entries import DumpEntry, DumpError, TextLine
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import json_option
+from broker.cli.shared.progress import ProgressBar
 
 TEXT_FILES = frozenset(
     {
@@ -107,8 +109,10 @@ def _dump_file(path: Path, options: _Options, as_json: bool) -> None:
     try:
         with path.open("rb") as file:
             _print(TextLine(f"Dumping {path}"), path, as_json)
-            for entry in _entries(file, path, options):
-                _print(entry, path, as_json)
+            with ProgressBar(path.name, os.fstat(file.fileno()).st_size, is_bytes=True) as progress:
+                for entry in _entries(file, path, options):
+                    _print(entry, path, as_json)
+                    progress.reach(file.tell())
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -16,6 +16,7 @@ from broker.cli.perf.latency import LatencyStats
 from broker.cli.perf.pacing import Pacer
 from broker.cli.perf.payloads import Payload, file_payload, monotonic_payload, random_payload
 from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.progress import ProgressBar
 from broker.cli.shared.session import session
 
 CLIENT_ID = "perf-producer-client"
@@ -126,10 +127,11 @@ def producer_perf(
     with session(servers, None, {"client.id": CLIENT_ID} | producer) as client:
         rng = random.Random()
         if name is None:
-            _Load(Producer(client, settings, rng), None, plan).run(payload)
+            load = _Load(Producer(client, settings, rng), None, plan)
         else:
             transactional = TransactionalProducer(client, settings, rng)
-            _Load(transactional, transaction_duration_ms or TRANSACTION_DURATION_MS, plan).run(payload)
+            load = _Load(transactional, transaction_duration_ms or TRANSACTION_DURATION_MS, plan)
+        load.run(payload)
 
 
 class _Plan(NamedTuple):
@@ -159,6 +161,7 @@ class _Load:
         self._sent: deque[_Sent] = deque()
         self._stats: LatencyStats | None = None
         self._steady: LatencyStats | None = None
+        self._progress = ProgressBar("records acknowledged", plan.records)
 
     def run(self, payload: Payload) -> None:
         plan, producer = self._plan, self._producer
@@ -167,8 +170,18 @@ class _Load:
             click.echo(
                 f"Warmup first {plan.warmup} records. Steady state results will print after the complete test summary."
             )
-        begun_ms = transaction_ms = _now_ms()
+        begun_ms = _now_ms()
         self._stats = LatencyStats(plan.records, plan.interval_ms, begun_ms)
+        with self._progress:
+            self._send_all(payload, begun_ms)
+        now_ms = _now_ms()
+        click.echo(self._stats.total(now_ms))
+        if self._steady is not None:
+            click.echo(self._steady.total(now_ms))
+
+    def _send_all(self, payload: Payload, transaction_ms: int) -> None:
+        """Send the records and wait for their acknowledgements; `transaction_ms` is the start of a transaction."""
+        plan, producer = self._plan, self._producer
         pacer = Pacer(plan.rate, time.monotonic())
         for sent in range(plan.records):
             if plan.warmup and sent == plan.warmup:
@@ -188,10 +201,6 @@ class _Load:
         producer.flush()
         self._collect()
         self._commit()
-        now_ms = _now_ms()
-        click.echo(self._stats.total(now_ms))
-        if self._steady is not None:
-            click.echo(self._steady.total(now_ms))
 
     def _commit(self) -> None:
         if isinstance(self._producer, TransactionalProducer):
@@ -203,6 +212,7 @@ class _Load:
         now_ms = _now_ms()
         assert self._stats is not None
         while len(self._sent) > self._producer.pending:
+            self._progress.advance()
             sent = self._sent.popleft()
             line = self._stats.record(now_ms - sent.at_ms, sent.size, now_ms)
             if sent.steady is not None:

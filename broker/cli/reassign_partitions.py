@@ -3,16 +3,17 @@
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import click
 
 from broker.cli.reassignment.json_files import Assignment, assignment_json, read_assignment, read_topics
+from broker.cli.reassignment.ongoing import OngoingReassignment, copied_bytes
 from broker.cli.reassignment.throttles import clear_throttles, set_throttle, throttled_replicas
 from broker.cli.shared.cluster_view import topics_of_metadata
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, forbid, json_option, one_action
 from broker.cli.shared.output import print_json
+from broker.cli.shared.progress import ProgressBar, is_shown
 from broker.cli.shared.session import session
 from broker.client import Client, raise_for
 from broker.metadata.controller.placement import PlacementImpossible, UsableBroker, place
@@ -28,18 +29,6 @@ from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from storage.directories.checkpoints import TopicPartition
-
-
-class OngoingReassignment(NamedTuple):
-    """A reassignment in progress: all replicas, and the replicas being added and removed."""
-
-    replicas: list[int]
-    adding: list[int]
-    removing: list[int]
-
-    @property
-    def target(self) -> list[int]:
-        return [broker for broker in self.replicas if broker not in self.removing]
 
 
 @click.command("reassign-partitions", short_help="Move partitions between brokers.")
@@ -201,7 +190,17 @@ def _verify(client: Client, wanted: Assignment, as_json: bool) -> bool:
     click.echo("Status of partition reassignment:")
     for partition, state in states.items():
         click.echo(state if state.startswith("There") else f"Reassignment of partition {partition} is {state}.")
+    if is_shown():
+        _show_progress(client, {partition: ongoing[partition] for partition in wanted if partition in ongoing})
     return not ongoing
+
+
+def _show_progress(client: Client, moving: Mapping[TopicPartition, OngoingReassignment]) -> None:
+    """Show how much of the moving partitions their new replicas have, on the terminal of standard error."""
+    if moving:
+        done, total = copied_bytes(client, moving)
+        with ProgressBar("copied to new replicas", total, is_bytes=True, stays=True) as progress:
+            progress.reach(done)
 
 
 def _state(

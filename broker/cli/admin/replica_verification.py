@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 import click
 
-from broker.cli.console.fetcher import FULL_FETCH_EPOCH, LAST_VERSION_WITH_NAMES
 from broker.cli.perf.consumption import TimeFormat
 from broker.cli.shared.cluster_view import TopicInfo, topic_pattern, topics_of_metadata
 from broker.cli.shared.failure import CommandFailed
-from broker.cli.shared.offsets import by_topic, list_offsets
+from broker.cli.shared.fetch_round import FULL_FETCH_EPOCH, fetch_round, fetch_topics
+from broker.cli.shared.offsets import list_offsets
 from broker.cli.shared.options import json_option
 from broker.cli.shared.output import print_json
 from broker.cli.shared.progress import ProgressBar
 from broker.cli.shared.session import session
 from broker.client import Client, raise_for
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.fetch import FetchRequest
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.errors import MalformedBatch
@@ -163,17 +163,11 @@ class _Comparison:
         for partition, nodes in self.replicas.items():
             for node in nodes:
                 by_node[node].append(partition)
-        for node, partitions in by_node.items():
-            self._client.node(node, PURPOSE).send(self._request(partitions), highest=LAST_VERSION_WITH_NAMES)
+        requests = {node: self._request(partitions) for node, partitions in by_node.items()}
         copies: defaultdict[TopicPartition, list[Copy]] = defaultdict(list)
-        for node in by_node:
-            response = self._client.node(node, PURPOSE).receive(FetchResponse)
-            raise_for(response.error_code, f"broker {node}")
-            for topic in response.responses:
-                for data in topic.partitions:
-                    partition = TopicPartition(topic.topic, data.partition_index)
-                    raise_for(data.error_code, f"{partition} on broker {node}")
-                    copies[partition].append(Copy(node, data.high_watermark, data.records or b""))
+        for node, partition, data in fetch_round(self._client, PURPOSE, requests):
+            raise_for(data.error_code, f"{partition} on broker {node}")
+            copies[partition].append(Copy(node, data.high_watermark, data.records or b""))
         return copies
 
     def _request(self, partitions: Sequence[TopicPartition]) -> FetchRequest:
@@ -181,20 +175,7 @@ class _Comparison:
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
             session_epoch=FULL_FETCH_EPOCH,
-            topics=[
-                FetchTopic(
-                    topic=topic,
-                    partitions=[
-                        FetchPartition(
-                            partition=p.partition,
-                            fetch_offset=self._positions[p],
-                            partition_max_bytes=self._fetch_bytes,
-                        )
-                        for p in group
-                    ],
-                )
-                for topic, group in by_topic(partitions).items()
-            ],
+            topics=fetch_topics(partitions, self._positions, self._fetch_bytes),
         )
 
 

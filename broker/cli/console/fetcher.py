@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.cli.shared.offsets import LATEST, by_topic, list_offsets
+from broker.cli.shared.fetch_round import FULL_FETCH_EPOCH, fetch_round, fetch_topics
+from broker.cli.shared.offsets import LATEST, list_offsets
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.fetch import FetchRequest, PartitionData
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
 from protocol.records.control import ControlType, read_marker
@@ -26,11 +27,8 @@ READ_COMMITTED = 1
 ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 """Isolation levels by the values of `isolation.level`."""
 
-LAST_VERSION_WITH_NAMES = 12
-"""Last version of Fetch with topic names; later versions have topic ids."""
-
-FULL_FETCH_EPOCH = -1
-"""Session epoch without a fetch session: every request lists all partitions."""
+PURPOSE = "fetch"
+"""Name of the connections for fetches."""
 
 STALE_LEADER_ERRORS = frozenset(
     {
@@ -97,21 +95,11 @@ class Fetcher:
         for partition, leader in self._leaders.items():
             by_leader[leader].append(partition)
         leaders, self._leaders = self._leaders, {}
-        for node, partitions in by_leader.items():
-            self._client.node(node, "fetch").send(self._request(partitions, wait_ms), highest=LAST_VERSION_WITH_NAMES)
-        answers = []
-        moved = False
-        for node in by_leader:
-            timeout_ms = wait_ms + self._client.config.request_timeout_ms
-            response = self._client.node(node, "fetch").receive(FetchResponse, timeout_ms)
-            raise_for(response.error_code, f"fetch from broker {node}")
-            for topic in response.responses:
-                for data in topic.partitions:
-                    moved = moved or data.error_code in STALE_LEADER_ERRORS
-                    answers.append((TopicPartition(topic.topic, data.partition_index), data))
-        if not moved:
+        requests = {node: self._request(partitions, wait_ms) for node, partitions in by_leader.items()}
+        answers = list(fetch_round(self._client, PURPOSE, requests))
+        if not any(each.data.error_code in STALE_LEADER_ERRORS for each in answers):
             self._leaders = leaders
-        return [(partition, data) for partition, data in answers if self._is_readable(partition, data)]
+        return [(each.partition, each.data) for each in answers if self._is_readable(each.partition, each.data)]
 
     def _request(self, partitions: list[TopicPartition], wait_ms: int) -> FetchRequest:
         settings = self._settings
@@ -121,20 +109,7 @@ class Fetcher:
             max_bytes=settings.max_bytes,
             isolation_level=settings.isolation_level,
             session_epoch=FULL_FETCH_EPOCH,
-            topics=[
-                FetchTopic(
-                    topic=topic,
-                    partitions=[
-                        FetchPartition(
-                            partition=p.partition,
-                            fetch_offset=self.positions[p],
-                            partition_max_bytes=settings.partition_max_bytes,
-                        )
-                        for p in group
-                    ],
-                )
-                for topic, group in by_topic(partitions).items()
-            ],
+            topics=fetch_topics(partitions, self.positions, settings.partition_max_bytes),
         )
 
     def _find_leaders(self) -> None:

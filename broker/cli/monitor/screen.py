@@ -15,8 +15,11 @@ from broker.cli.monitor.figures import BrokerRow, Figures
 NARROW: Final = 80
 """Width below which columns of less weight are left out."""
 _ALWAYS_ROWS: Final = 4
+_MARGIN: Final = 2
+"""Lines of the terminal that stay empty."""
 TEXTS: Final = frozenset({"broker", "state", "node", "role", "topic", "group", "type"})
 """Headings of columns that are aligned to the left."""
+_GAP: Final = "  "
 KEYS: Final = "q quit   s sort   p pause"
 
 
@@ -25,8 +28,9 @@ def frame(figures: Figures, width: int, height: int | None, *, note: str = "") -
 
     `height` None shows everything.
     """
-    parts: list[RenderableType] = [_header(figures, note)]
-    left = None if height is None else height - 5
+    header = _header(figures, note, width)
+    parts: list[RenderableType] = [*header]
+    left = None if height is None else height - len(header) - _MARGIN
     sections = [
         ("brokers", _brokers(figures, width), len(figures.brokers)),
         ("quorum", _quorum(figures), len(figures.quorum)),
@@ -57,29 +61,40 @@ def text_of(figures: Figures, width: int, note: str = "") -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _header(figures: Figures, note: str) -> RenderableType:
+def _header(figures: Figures, note: str, width: int) -> list[Text]:
     at = datetime.fromtimestamp(figures.time_ms / 1000, UTC)
     leader = "none" if figures.leader_id is None else str(figures.leader_id)
-    lines = [
-        Text(f"ottla top  {at:%H:%M:%S} UTC  cluster {figures.cluster_id}  controller {leader}  {note}".rstrip()),
-        Text.assemble(
-            f"{figures.topic_count:,} topics  {figures.partition_count:,} partitions  ",
-            _alarm(figures.offline, "offline", "bold red"),
-            "  ",
-            _alarm(figures.under_min_isr, "under min ISR", "bold red"),
-            "  ",
-            _alarm(figures.under_replicated, "under-replicated", "yellow"),
-        ),
+    title = ("ottla top", f"{at:%H:%M:%S} UTC", f"cluster {figures.cluster_id}", f"controller {leader}", note)
+    counts = [
+        Text(f"{figures.topic_count:,} topics"),
+        Text(f"{figures.partition_count:,} partitions"),
+        _alarm(figures.offline, "offline", "bold red"),
+        _alarm(figures.under_min_isr, "under min ISR", "bold red"),
+        _alarm(figures.under_replicated, "under-replicated", "yellow"),
     ]
+    lines = [*_flow([Text(part) for part in title if part], width), *_flow(counts, width)]
     if figures.remote_lag_bytes is not None:
         size, segments = bytes_text(figures.remote_lag_bytes), figures.remote_lag_segments
-        text = f"remote storage: {size} in {segments} segments to copy  "
-        lines.append(Text.assemble(text, _alarm(figures.remote_errors or 0, "errors since start", "yellow")))
-    return Group(*lines)
+        lag = Text(f"remote storage: {size} in {segments} segments to copy")
+        lines += _flow([lag, _alarm(figures.remote_errors or 0, "errors since start", "yellow")], width)
+    return lines
 
 
-def _alarm(count: int, what: str, style: str) -> tuple[str, str]:
-    return f"{count:,} {what}", style if count else ""
+def _flow(parts: Sequence[Text], width: int) -> list[Text]:
+    """Join parts by two spaces into lines of at most `width` cells. Breaks lines between parts only."""
+    lines: list[Text] = []
+    for part in parts:
+        if lines and lines[-1].cell_len + len(_GAP) + part.cell_len <= width:
+            lines[-1] = Text.assemble(lines[-1], _GAP, part)
+        else:
+            lines.append(part)
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return lines
+
+
+def _alarm(count: int, what: str, style: str) -> Text:
+    return Text(f"{count:,} {what}", style if count else "")
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -7,6 +7,7 @@ import click
 
 from broker.cli.console.properties import gather
 from broker.cli.perf.consumption import BYTES_PER_MB, TimeFormat
+from broker.cli.perf.options import run_options, warn_of_early_end
 from broker.cli.share.consumer import ACCEPT, ShareConsumer
 from broker.cli.shared.progress import ProgressBar
 from broker.cli.shared.session import session
@@ -26,25 +27,8 @@ class _Totals(NamedTuple):
 @click.command("share-consumer-perf", short_help="Measure the throughput of a consumer of a share group.")
 @click.option("--bootstrap-server", required=True, metavar="HOST:PORT[,…]", help="One or more brokers of the cluster.")
 @click.option("--topic", required=True, metavar="TOPIC", help="The topic to read.")
-@click.option(
-    "--num-records", "--messages", "records", required=True, type=click.IntRange(min=0), metavar="N", help="Records."
-)
 @click.option("--group", default=DEFAULT_GROUP, show_default=True, metavar="GROUP", help="The share group.")
-@click.option(
-    "--command-property", "properties", multiple=True, metavar="K=V", help="Consumer properties: client.id …."
-)
-@click.option(
-    "--command-config", "--consumer.config", "config", metavar="FILE", type=click.Path(), help="Consumer properties."
-)
-@click.option("--show-detailed-stats", is_flag=True, help="Print a line for each reporting interval.")
-@click.option(
-    "--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, metavar="MS", help="Interval."
-)
-@click.option(
-    "--timeout", type=int, default=10_000, show_default=True, metavar="MS", help="Stop after MS without a record."
-)
-@click.option("--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", show_default=True, metavar="PATTERN", help="Times.")
-@click.option("--hide-header", is_flag=True, help="Print no header.")
+@run_options
 def share_consumer_perf(
     bootstrap_server: str,
     topic: str,
@@ -55,14 +39,10 @@ def share_consumer_perf(
     show_detailed_stats: bool,
     reporting_interval: int,
     timeout: int,
-    date_format: str,
+    times: TimeFormat,
     hide_header: bool,
 ) -> None:
     """Read records in a share group and print the throughput (kafka-share-consumer-perf-test)."""
-    try:
-        times = TimeFormat(date_format)
-    except ValueError as error:
-        raise click.UsageError(f"--date-format: {error}.") from error
     consumer = gather(config, properties, "--command-property")
     if not hide_header:
         click.echo(HEADER)
@@ -81,10 +61,7 @@ def share_consumer_perf(
                     former = ended
         share_consumer.close()
     if ended.records < records:
-        click.echo(
-            f"WARNING: Exiting before consuming the expected number of records: timeout ({timeout} ms) exceeded."
-            " You can use the --timeout option to increase the timeout."
-        )
+        warn_of_early_end(timeout)
     click.echo(_line(begun, ended._replace(time_ms=_now_ms()), times))
 
 

@@ -1,6 +1,7 @@
 """Progress of long work: a bar or a counter on a terminal, nothing when standard error is a pipe or a file."""
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -11,22 +12,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REFRESH_PER_S = 10
+UPDATE_S = 0.05
+"""Time between two updates of the bar: an update costs more than most units of work."""
 
 
 class ProgressBar:
     """A context manager that shows how much of `total` is done; `total` None shows a count and the elapsed time.
 
-    Lines that the command prints meanwhile appear above the bar. The bar disappears at the end.
+    With `is_bytes`, the units are bytes. Lines that the command prints meanwhile appear above the bar. The bar
+    disappears at the end, unless `stays` is set.
     """
 
-    def __init__(self, subject: str, total: int | None = None) -> None:
+    def __init__(self, subject: str, total: int | None = None, *, is_bytes: bool = False, stays: bool = False) -> None:
         self._subject = subject
         self._total = total
+        self._is_bytes = is_bytes
+        self._stays = stays
         self._bar: RichProgress | None = None
+        self._done = 0
+        self._update_at_s = 0.0
 
     def __enter__(self) -> "ProgressBar":
-        if sys.stderr.isatty():
-            self._bar = _bar(self._total is not None)
+        if is_shown():
+            self._bar = _bar(is_bounded=self._total is not None, is_bytes=self._is_bytes, stays=self._stays)
             self._task = self._bar.add_task(self._subject, total=self._total)
             self._bar.start()
         return self
@@ -35,12 +43,19 @@ class ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
+            self._bar.update(self._task, completed=self._done)
             self._bar.stop()
 
     def advance(self, count: int = 1) -> None:
-        """Add to what is done."""
-        if self._bar is not None:
-            self._bar.advance(self._task, count)
+        """Add to the number of units that are done."""
+        self.reach(self._done + count)
+
+    def reach(self, done: int) -> None:
+        """Set the number of units that are done."""
+        self._done = done
+        if self._bar is not None and (now_s := time.monotonic()) >= self._update_at_s:
+            self._bar.update(self._task, completed=done)
+            self._update_at_s = now_s + UPDATE_S
 
     def show(self, subject: str) -> None:
         """Change the text in front of the bar."""
@@ -48,13 +63,19 @@ class ProgressBar:
             self._bar.update(self._task, description=subject)
 
 
-def _bar(is_bounded: bool) -> "RichProgress":
+def is_shown() -> bool:
+    """Return whether progress is shown: standard error is a terminal."""
+    return sys.stderr.isatty()
+
+
+def _bar(*, is_bounded: bool, is_bytes: bool, stays: bool) -> "RichProgress":
     from rich import progress  # local import: commands without a terminal do not load rich
     from rich.console import Console
 
     counts: list[progress.ProgressColumn] = [progress.TextColumn("{task.completed:.0f}")]
     if is_bounded:
-        counts = [progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn()]
+        done = progress.DownloadColumn(binary_units=True) if is_bytes else progress.MofNCompleteColumn()
+        counts = [progress.BarColumn(), done, progress.TimeRemainingColumn()]
     return progress.Progress(
         progress.SpinnerColumn(),
         progress.TextColumn("{task.description}", markup=False),
@@ -63,7 +84,7 @@ def _bar(is_bounded: bool) -> "RichProgress":
         console=Console(stderr=True, highlight=False),
         refresh_per_second=REFRESH_PER_S,
         redirect_stdout=sys.stdout.isatty(),  # a pipe must receive what the command prints
-        transient=True,
+        transient=not stays,
     )
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from broker.cli.shared.cluster_view import describe_topics
 from broker.cli.shared.offsets import by_topic
+from broker.cli.shared.progress import ProgressBar
 from broker.client import Client, Connection, raise_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import describe_transactions as described
@@ -78,9 +79,12 @@ def describe_producers(
     else:
         by_node[broker_id] = list(partitions)
     found: list[KnownProducer] = []
-    for node, hosted in by_node.items():
-        for start in range(0, len(hosted), MAX_PARTITIONS_PER_REQUEST):
-            found += _producers(client.node(node), hosted[start : start + MAX_PARTITIONS_PER_REQUEST])
+    with ProgressBar("partitions", len(partitions)) as progress:
+        for node, hosted in by_node.items():
+            for start in range(0, len(hosted), MAX_PARTITIONS_PER_REQUEST):
+                asked = hosted[start : start + MAX_PARTITIONS_PER_REQUEST]
+                found += _producers(client.node(node), asked)
+                progress.advance(len(asked))
     return found
 
 

@@ -17,7 +17,7 @@ from broker.cli.diagnosis.facts import (
     VoterFacts,
 )
 from broker.cli.monitor.figures import Figures, figures_of
-from broker.cli.monitor.screen import frame, text_of
+from broker.cli.monitor.screen import KEYS, frame, text_of
 
 NOW_MS = 1_800_000_000_000
 
@@ -109,3 +109,16 @@ def test_small_terminal_shows_what_fits() -> None:
     text = "\n".join("".join(segment.text for segment in line) for line in lines)
     assert "BROKERS" in text
     assert "more)" in text
+
+
+def test_header_breaks_between_figures_on_a_terminal_of_80_columns() -> None:
+    large = replace(figures(), cluster_id="A" * 22, topic_count=10_000, partition_count=100_000, under_replicated=1234)
+    note = f"sorted by requests  PAUSED   {KEYS}"
+    lines = text_of(large, 80, note).splitlines()
+    assert lines[:4] == [
+        f"ottla top  08:00:12 UTC  cluster {'A' * 22}  controller 2",
+        note,
+        "10,000 topics  100,000 partitions  1 offline  0 under min ISR",
+        "1,234 under-replicated",
+    ]
+    assert text_of(large, 160, note).splitlines()[0].endswith(f"controller 2  {note}")
