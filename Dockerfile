@@ -54,13 +54,15 @@ RUN useradd --create-home --uid 1000 appuser \
     && : > /etc/confluent/docker/bash-config \
     && printf '#!/bin/sh\nexit 0\n' > /etc/confluent/docker/configure \
     && cp /etc/kafka/docker/run /etc/confluent/docker/launch \
-    && for tool in acls broker-api-versions client-metrics cluster configs console-consumer console-producer console-share-consumer \
+    && for tool in acls broker-api-versions client-metrics configs console-consumer console-producer console-share-consumer \
             consumer-groups \
             delegation-tokens delete-records dump-log e2e-latency features get-offsets groups leader-election log-dirs metadata-quorum \
             metadata-shell reassign-partitions replica-verification share-groups storage streams-groups topics transactions \
             verifiable-consumer verifiable-producer verifiable-share-consumer; do \
         printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool.sh"; \
     done \
+    # Kafka's script prints its usage when it gets no action; `ottla cluster` would start a local cluster.
+    && printf '#!/bin/sh\nexec /opt/ottla/bin/ottla kafka-cluster "$@"\n' > /opt/kafka/bin/kafka-cluster.sh \
     && for tool in consumer-perf producer-perf share-consumer-perf; do \
         printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool-test.sh"; \
     done \

@@ -65,6 +65,9 @@ COMMANDS: dict[str, Command] = {
     "replica-verification": Command(
         "admin.replica_verification", "replica_verification", "Compare the replicas of partitions batch by batch."
     ),
+    "kafka-cluster": Command(
+        "admin.cluster_queries", "kafka_cluster", "The queries of cluster, without the start of a local cluster."
+    ),
     "perf-producer": Command("producer_perf", "producer_perf", "Second name of producer-perf."),
     "perf-consumer": Command("consumer_perf", "consumer_perf", "Second name of consumer-perf."),
     "consumer-perf": Command("consumer_perf", "consumer_perf", "Measure the throughput of a consumer."),

@@ -128,3 +128,12 @@ def _document(node: DescribeClusterBroker, is_controller: bool) -> dict[str, obj
     if not is_controller:
         document["state"] = _state(node)
     return document | {"endpointType": _kind(is_controller)}
+
+
+@click.group("kafka-cluster", short_help="Query a running cluster.")
+def kafka_cluster() -> None:
+    """Query a running cluster (kafka-cluster). Starts no local cluster, unlike `ottla cluster` without an action."""
+
+
+for _query in (cluster_id, unregister, list_endpoints):
+    kafka_cluster.add_command(_query)

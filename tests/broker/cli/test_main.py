@@ -76,6 +76,7 @@ def test_every_command_that_prints_data_has_json() -> None:
     change_something |= {"features disable", "metadata-quorum add-controller", "metadata-quorum remove-controller"}
     change_something |= {
         "cluster unregister",
+        "kafka-cluster unregister",
         "remote create-bucket",
         "transactions abort",
         "transactions forceTerminateTransaction",

@@ -58,5 +58,5 @@ COMMANDS: dict[str, KafkaCommand] = {
     "trogdor": KafkaCommand("org.apache.kafka.trogdor.coordinator.Coordinator", None),
 }
 
-OWN_COMMANDS = frozenset({"completion", "doctor", "perf-consumer", "perf-producer", "remote", "top"})
+OWN_COMMANDS = frozenset({"completion", "doctor", "kafka-cluster", "perf-consumer", "perf-producer", "remote", "top"})
 """Commands of ottla without a counterpart of Kafka, and second names of commands."""

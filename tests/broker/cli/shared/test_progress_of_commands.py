@@ -26,7 +26,7 @@ from protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from tests.broker.cli.conftest import Outcome, Ottla
+from tests.broker.cli.conftest import Ottla, Outcome
 from tests.support.fakes.fake_broker import FakeBroker
 from tests.support.fakes.fake_logs import FakeLogs
 from tests.wire.kafka_dumps import FILES
