@@ -57,7 +57,7 @@ RUN useradd --create-home --uid 1000 appuser \
     && for tool in acls broker-api-versions client-metrics configs console-consumer console-producer console-share-consumer \
             consumer-groups \
             delegation-tokens delete-records dump-log e2e-latency features get-offsets groups leader-election log-dirs metadata-quorum \
-            metadata-shell reassign-partitions replica-verification share-groups storage streams-groups topics transactions \
+            metadata-shell reassign-partitions replica-verification share-groups storage streams-application-reset streams-groups topics transactions \
             verifiable-consumer verifiable-producer verifiable-share-consumer; do \
         printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool.sh"; \
     done \

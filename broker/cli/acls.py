@@ -8,6 +8,7 @@ import click
 
 from broker.cli.shared import acls as lists
 from broker.cli.shared.acls import CLUSTER_RESOURCE, AclRule, Acls, ResourceFilter
+from broker.cli.shared.advice import with_advice
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import json_option, one_action
 from broker.cli.shared.output import print_json
@@ -89,7 +90,7 @@ def acls(
             else:
                 _remove(admin, wanted, ask=not options["force"])
         except KafkaError as error:
-            raise CommandFailed(f"Error while executing ACL command: {error.message}") from error
+            raise CommandFailed(with_advice(f"Error while executing ACL command: {error.message}", error)) from error
 
 
 # Options.

@@ -45,6 +45,11 @@ COMMANDS: dict[str, Command] = {
         "delegation_tokens", "delegation_tokens", "Create, renew, expire or describe delegation tokens."
     ),
     "log-dirs": Command("log_dirs", "log_dirs", "Show log directories and the sizes of their partitions."),
+    "streams-application-reset": Command(
+        "groups.streams_application_reset",
+        "streams_application_reset",
+        "Reset a Kafka Streams application to process its input again.",
+    ),
     "transactions": Command("transactions", "transactions", "List, describe and abort transactions."),
     "delete-records": Command("delete_records", "delete_records", "Delete the oldest records of partitions."),
     "remote": Command("remote", "remote", "Describe, verify, clean up or recover remote storage."),

@@ -9,17 +9,23 @@ from typing import NamedTuple
 
 import click
 
+from broker.cli.shared.advice import with_advice
 from broker.cli.shared.client_quotas import ENTITY_TYPES, QuotaSelection, alter_quotas, check_selection, describe_quotas
-from broker.cli.shared.cluster_view import describe_configs
+from broker.cli.shared.cluster_view import checked_configs, configs_request
 from broker.cli.shared.config_text import parse_additions, printed_value
 from broker.cli.shared.failure import CommandFailed
-from broker.cli.shared.options import client_options, forbid, json_option, one_action
+from broker.cli.shared.options import forbid, json_option, one_action
 from broker.cli.shared.output import print_json
 from broker.cli.shared.scram_credentials import alter_credentials, names_credentials
-from broker.cli.shared.session import read_properties, session
+from broker.cli.shared.session import read_properties
+from broker.cli.shared.target import AdminClient, Target, target_options
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsResult
+from protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -127,7 +133,7 @@ class _ConfigsCommand(click.Command):
 @click.option("--client-defaults", is_flag=True, help="Short for --entity-type clients --entity-default.")
 @click.option("--ip", metavar="IP", help="Short for --entity-type ips --entity-name IP.")
 @click.option("--ip-defaults", is_flag=True, help="Short for --entity-type ips --entity-default.")
-@client_options
+@target_options
 @json_option
 def configs(
     describe: bool,
@@ -149,7 +155,8 @@ def configs(
     client_defaults: bool,
     ip: str | None,
     ip_defaults: bool,
-    bootstrap_server: str,
+    bootstrap_server: str | None,
+    bootstrap_controller: str | None,
     command_config: str | None,
     as_json: bool,
 ) -> None:
@@ -165,8 +172,19 @@ def configs(
         )
     changes = None if action == "describe" else _changes(kinds, names, add_config, add_config_file, delete_config)
     work = _user_work(kinds, names, changes, as_json) or _config_work(kinds, names, changes, all_, as_json)
-    with session(bootstrap_server, command_config) as connected:
-        connected.retrying(lambda: work(connected))
+    target = Target.of(bootstrap_server, bootstrap_controller, command_config)
+    if target.is_controller:
+        _check_controller_serves(kinds[0], names, is_change=changes is not None)
+    with target.open() as admin:
+        admin.client.retrying(lambda: work(admin))
+
+
+def _check_controller_serves(kind: str, names: tuple[str, ...], *, is_change: bool) -> None:
+    """Refuse what controllers do not serve, as in Kafka: quotas, credentials, and configs of others than nodes."""
+    if kind in KINDS and (is_change or (kind == "brokers" and names and names[0])):
+        return
+    what = "changes of" if is_change else "descriptions of"
+    raise CommandFailed(f"controllers do not serve {what} {kind}; use --bootstrap-server with the address of a broker.")
 
 
 def _selected(
@@ -209,41 +227,43 @@ def _changes(
 
 def _user_work(
     kinds: tuple[str, ...], names: tuple[str, ...], changes: _Changes | None, as_json: bool
-) -> Callable[[Client], None] | None:
+) -> Callable[[AdminClient], None] | None:
     """Return the work on quotas and credentials of users, clients or addresses; None for other entities."""
     if kinds[0] not in ENTITY_TYPES:
         return None
     selection = QuotaSelection(kinds, names)
     check_selection(selection)
     if changes is None:
-        return lambda client: describe_quotas(client, selection, as_json=as_json)
+        return lambda admin: describe_quotas(admin.client, selection, as_json=as_json)
     if names_credentials(kinds, names, (*changes.additions, *changes.deletions)):
-        return lambda client: alter_credentials(client, names[0], changes.additions, changes.deletions)
-    return lambda client: alter_quotas(client, selection, changes.additions, changes.deletions)
+        return lambda admin: alter_credentials(admin.client, names[0], changes.additions, changes.deletions)
+    return lambda admin: alter_quotas(admin.client, selection, changes.additions, changes.deletions)
 
 
 def _config_work(
     kinds: tuple[str, ...], names: tuple[str, ...], changes: _Changes | None, show_all: bool, as_json: bool
-) -> Callable[[Client], None]:
+) -> Callable[[AdminClient], None]:
     if len(names) > 1:
         raise click.UsageError("More entity names specified than entity types")
     name = names[0] if names else None
     entity = _Entity(KINDS[kinds[0]], name)
     if changes is None or name is None:
-        return lambda client: _describe(client, entity, show_all, as_json)
-    return lambda client: _alter(client, entity, name, changes.additions, changes.deletions)
+        return lambda admin: _describe(admin, entity, show_all, as_json)
+    return lambda admin: _alter(admin, entity, name, changes.additions, changes.deletions)
 
 
-def _alter(client: Client, entity: _Entity, name: str, additions: dict[str, str], deletions: Sequence[str]) -> None:
-    current = _described(client, entity, name)
-    missing = sorted(set(deletions) - {config.name for config in current.configs if _is_own(entity, config)})
-    if missing:
-        raise CommandFailed(f"Invalid config(s): {','.join(missing)}")
+def _alter(admin: AdminClient, entity: _Entity, name: str, additions: dict[str, str], deletions: Sequence[str]) -> None:
+    node = _node_of(entity, name)
+    if not admin.is_controller:
+        _check_deletions(admin, entity, name, deletions)
     changes = [AlterableConfig(key, SET, value) for key, value in additions.items()]
     changes += [AlterableConfig(key, DELETE, None) for key in deletions]
     request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(entity.kind.resource_type, name, changes)])
-    connection = client.any() if _node_of(entity, name) is None else client.node(int(name))
-    for result in connection.call(request, IncrementalAlterConfigsResponse).responses:
+    if admin.is_controller or node is None:
+        response = admin.call(request, IncrementalAlterConfigsResponse)
+    else:
+        response = admin.call_node(node, request, IncrementalAlterConfigsResponse)
+    for result in response.responses:
         raise_for(result.error_code, f"{entity.kind.singular} {name}", result.error_message)
     if entity.is_broker_default:
         click.echo("Completed updating default config for brokers in the cluster.")
@@ -251,15 +271,24 @@ def _alter(client: Client, entity: _Entity, name: str, additions: dict[str, str]
         click.echo(f"Completed updating config for {entity.kind.singular} {name}.")
 
 
-def _describe(client: Client, entity: _Entity, show_all: bool, as_json: bool) -> None:
+def _check_deletions(admin: AdminClient, entity: _Entity, name: str, deletions: Sequence[str]) -> None:
+    """Raise CommandFailed for a key that is not set on the entity, or KafkaError for an entity that does not exist."""
+    current = _described(admin, entity, name)
+    missing = sorted(set(deletions) - {config.name for config in current.configs if _is_own(entity, config)})
+    if missing:
+        raise CommandFailed(f"Invalid config(s): {','.join(missing)}")
+
+
+def _describe(admin: AdminClient, entity: _Entity, show_all: bool, as_json: bool) -> None:
     described = []
-    for name in _names(client, entity):
+    for name in _names(admin.client, entity):
         try:
-            described.append(_described(client, _Entity(entity.kind, name), name))
+            described.append(_described(admin, _Entity(entity.kind, name), name))
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            raise CommandFailed(f"The topic '{name}' doesn't exist and doesn't have dynamic config.") from error
+            text = f"The topic '{name}' doesn't exist and doesn't have dynamic config."
+            raise CommandFailed(with_advice(text, error)) from error
     chosen = [
         (result, [c for c in result.configs if show_all or _is_own(_Entity(entity.kind, result.resource_name), c)])
         for result in described
@@ -271,8 +300,14 @@ def _describe(client: Client, entity: _Entity, show_all: bool, as_json: bool) ->
         _print(_Entity(entity.kind, result.resource_name), show_all, configs)
 
 
-def _described(client: Client, entity: _Entity, name: str) -> DescribeConfigsResult:
-    result = describe_configs(client, [(entity.kind.resource_type, name)], node=_node_of(entity, name))[0]
+def _described(admin: AdminClient, entity: _Entity, name: str) -> DescribeConfigsResult:
+    request = configs_request([(entity.kind.resource_type, name)])
+    node = _node_of(entity, name)
+    if node is None:
+        response = admin.call(request, DescribeConfigsResponse)
+    else:
+        response = admin.call_node(node, request, DescribeConfigsResponse)
+    result = checked_configs(response)[0]
     result.configs.sort(key=lambda config: config.name)
     return result
 

@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import click
 
+from broker.cli.shared.advice import with_advice_for
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import by_topic
 from broker.cli.shared.options import client_options, json_option
@@ -46,8 +47,9 @@ def delete_records(offset_json_file: str, bootstrap_server: str, command_config:
         for partition, result in sorted(outcome.items()):
             text = f"error: {result.message}" if isinstance(result, ErrorCode) else f"low_watermark: {result}"
             click.echo(f"partition: {partition}\t{text}")
-    if any(isinstance(result, ErrorCode) for result in outcome.values()):
-        raise CommandFailed("the records of some partitions were not deleted; see the errors above.")
+    if codes := [result for result in outcome.values() if isinstance(result, ErrorCode)]:
+        text = "the records of some partitions were not deleted; see the errors above."
+        raise CommandFailed(with_advice_for(text, codes))
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from broker.cli.shared.advice import with_advice_for
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import json_option, key_value
 from broker.cli.shared.output import print_json
@@ -251,4 +252,5 @@ def _update(
         else:
             click.echo(operation.success(name, level, dry_run=dry_run))
     if failed:
-        raise CommandFailed(f"{failed} out of {len(levels)} operation(s) failed.")
+        codes = [answer.error_code, *(result.error_code for result in answer.results)]
+        raise CommandFailed(with_advice_for(f"{failed} out of {len(levels)} operation(s) failed.", codes))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from broker.cli.shared.advice import with_advice_for
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, json_option, one_action
 from broker.cli.shared.output import print_json
@@ -130,4 +131,5 @@ def _show(outcome: dict[TopicPartition, PartitionResult], election_type: str, as
             reason = outcome[key].error_message or ErrorCode(outcome[key].error_code).message
             click.echo(f"Error completing leader election ({election_type}) for partition: {key}: {reason}")
     if failed:
-        raise CommandFailed(f"{len(failed)} replica(s) could not be elected")
+        text = f"{len(failed)} replica(s) could not be elected; see the errors above."
+        raise CommandFailed(with_advice_for(text, (outcome[key].error_code for key in failed)))

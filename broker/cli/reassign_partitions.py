@@ -9,12 +9,13 @@ import click
 from broker.cli.reassignment.json_files import Assignment, assignment_json, read_assignment, read_topics
 from broker.cli.reassignment.ongoing import OngoingReassignment, copied_bytes
 from broker.cli.reassignment.throttles import clear_throttles, set_throttle, throttled_replicas
+from broker.cli.shared.advice import with_advice_for
 from broker.cli.shared.cluster_view import topics_of_metadata
 from broker.cli.shared.failure import CommandFailed
-from broker.cli.shared.options import client_options, forbid, json_option, one_action
+from broker.cli.shared.options import forbid, json_option, one_action
 from broker.cli.shared.output import print_json
 from broker.cli.shared.progress import ProgressBar, is_shown
-from broker.cli.shared.session import session
+from broker.cli.shared.target import AdminClient, Target, target_options
 from broker.client import Client, raise_for
 from broker.metadata.controller.placement import PlacementImpossible, UsableBroker, place
 from protocol.errors import ErrorCode
@@ -29,6 +30,9 @@ from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from storage.directories.checkpoints import TopicPartition
+
+_BY_CONTROLLER = frozenset({"list", "cancel"})
+"""Actions that need no broker."""
 
 
 @click.command("reassign-partitions", short_help="Move partitions between brokers.")
@@ -45,7 +49,7 @@ from storage.directories.checkpoints import TopicPartition
 @click.option("--disallow-replication-factor-change", is_flag=True, help="Fail if a replication factor would change.")
 @click.option("--throttle", type=click.IntRange(min=1), metavar="RATE", help="Limit in bytes per second.")
 @click.option("--preserve-throttles", is_flag=True, help="Do not remove throttles.")
-@client_options
+@target_options
 @json_option
 def reassign_partitions(
     generate: bool,
@@ -61,7 +65,8 @@ def reassign_partitions(
     disallow_replication_factor_change: bool,
     throttle: int | None,
     preserve_throttles: bool,
-    bootstrap_server: str,
+    bootstrap_server: str | None,
+    bootstrap_controller: str | None,
     command_config: str | None,
     as_json: bool,
 ) -> None:
@@ -73,28 +78,32 @@ def reassign_partitions(
     if action != "execute":
         changes = {"additional": additional, "disallow-replication-factor-change": disallow_replication_factor_change}
         forbid({**changes, "throttle": throttle}, "--execute")
-    with session(bootstrap_server, command_config) as client:
+    target = Target.of(bootstrap_server, bootstrap_controller, command_config)
+    if target.is_controller and action not in _BY_CONTROLLER:
+        raise click.UsageError(f"--bootstrap-controller does not go with --{action}; use --bootstrap-server.")
+    with target.open() as admin:
+        client = admin.client
         match action:
             case "generate":
                 if topics_to_move_json_file is None or broker_list is None:
                     raise click.UsageError("--generate needs --topics-to-move-json-file and --broker-list.")
                 _generate(client, read_topics(topics_to_move_json_file), broker_list, racks=not disable_rack_aware)
             case "list":
-                _list(client, as_json)
+                _list(admin, as_json)
             case _:
                 if reassignment_json_file is None:
                     raise click.UsageError(f"--{action} needs --reassignment-json-file.")
                 wanted = read_assignment(reassignment_json_file)
                 if action == "execute":
-                    _execute(client, wanted, additional, not disallow_replication_factor_change, throttle)
+                    _execute(admin, wanted, additional, not disallow_replication_factor_change, throttle)
                 elif action == "verify":
-                    is_over = _verify(client, wanted, as_json)
+                    is_over = _verify(admin, wanted, as_json)
                     if is_over and not preserve_throttles:
-                        _clear_throttles(client, wanted, quiet=as_json)
+                        _clear_throttles(admin, wanted, quiet=as_json)
                 else:
-                    _cancel(client, wanted)
+                    _cancel(admin, wanted)
                     if not preserve_throttles:
-                        _clear_throttles(client, wanted)
+                        _clear_throttles(admin, wanted)
 
 
 def _generate(client: Client, topics: list[str], broker_list: str, *, racks: bool) -> None:
@@ -128,9 +137,10 @@ def _broker_ids(text: str) -> list[int]:
 
 
 def _execute(
-    client: Client, wanted: Assignment, additional: bool, factor_may_change: bool, throttle: int | None
+    admin: AdminClient, wanted: Assignment, additional: bool, factor_may_change: bool, throttle: int | None
 ) -> None:
-    ongoing = _ongoing(client)
+    client = admin.client
+    ongoing = _ongoing(admin)
     if ongoing and not additional:
         raise CommandFailed(
             "Cannot execute because there is an existing partition assignment.  Use --additional to override this "
@@ -141,14 +151,14 @@ def _execute(
     click.echo(f"Current partition replica assignment\n\n{assignment_json(before)}\n")
     click.echo("Save this to use as the --reassignment-json-file option during rollback")
     if throttle is not None:
-        _throttle(client, throttle, wanted, before, ongoing)
-    _alter(client, wanted, factor_may_change=factor_may_change)
+        _throttle(admin, throttle, wanted, before, ongoing)
+    _alter(admin, wanted, factor_may_change=factor_may_change)
     names = ",".join(str(partition) for partition in sorted(wanted))
     click.echo(f"Successfully started partition reassignment{'s' if len(wanted) > 1 else ''} for {names}")
 
 
 def _throttle(
-    client: Client,
+    admin: AdminClient,
     rate: int,
     wanted: Assignment,
     before: Assignment,
@@ -160,14 +170,19 @@ def _throttle(
     )
     listed = throttled_replicas(wanted, before, {partition: each.replicas for partition, each in ongoing.items()})
     brokers = {broker for lists in (wanted, before) for replicas in lists.values() for broker in replicas}
-    set_throttle(client, rate, listed, brokers & _live_brokers(client))
+    set_throttle(admin, rate, listed, brokers & _live_brokers(admin.client))
     click.echo(f"The inter-broker throttle limit was set to {rate} B/s")
 
 
-def _clear_throttles(client: Client, wanted: Assignment, *, quiet: bool = False) -> None:
-    brokers = _live_brokers(client)
-    topics = sorted(topic.name for topic in topics_of_metadata(client, sorted({each.topic for each in wanted})))
-    clear_throttles(client, topics, brokers)
+def _clear_throttles(admin: AdminClient, wanted: Assignment, *, quiet: bool = False) -> None:
+    if admin.is_controller:  # controllers know neither topics nor live brokers by Metadata
+        brokers = {broker for replicas in wanted.values() for broker in replicas}
+        topics = sorted({partition.topic for partition in wanted})
+    else:
+        brokers = _live_brokers(admin.client)
+        found = topics_of_metadata(admin.client, sorted({each.topic for each in wanted}))
+        topics = sorted(topic.name for topic in found)
+    clear_throttles(admin, topics, brokers)
     if not quiet:
         click.echo(
             f"\nClearing broker-level throttles on broker{'s' if len(brokers) > 1 else ''} {_ids(sorted(brokers))}"
@@ -179,9 +194,10 @@ def _live_brokers(client: Client) -> set[int]:
     return {broker.node_id for broker in client.metadata([]).brokers}
 
 
-def _verify(client: Client, wanted: Assignment, as_json: bool) -> bool:
+def _verify(admin: AdminClient, wanted: Assignment, as_json: bool) -> bool:
     """Print the state of the reassignment; return whether the cluster has no ongoing reassignment."""
-    ongoing = _ongoing(client)
+    client = admin.client
+    ongoing = _ongoing(admin)
     current = _current(client, sorted({partition.topic for partition in wanted}), missing_ok=True)
     states = {partition: _state(partition, wanted[partition], current, ongoing) for partition in sorted(wanted)}
     if as_json:
@@ -224,19 +240,20 @@ def _state(
     )
 
 
-def _cancel(client: Client, wanted: Assignment) -> None:
-    ongoing = _ongoing(client)
+def _cancel(admin: AdminClient, wanted: Assignment) -> None:
+    ongoing = _ongoing(admin)
     active = sorted(partition for partition in wanted if partition in ongoing)
-    if not active:
+    if active:
+        _alter(admin, dict.fromkeys(active, None))
+        names = ",".join(map(str, active))
+        click.echo(f"Successfully cancelled partition reassignment{'s' if len(active) > 1 else ''} for: {names}")
+    else:
         click.echo("None of the specified partition reassignments are active.")
-        return
-    _alter(client, dict.fromkeys(active, None))
-    names = ",".join(map(str, active))
-    click.echo(f"Successfully cancelled partition reassignment{'s' if len(active) > 1 else ''} for: {names}")
+    click.echo("None of the specified partition moves are active.")
 
 
-def _list(client: Client, as_json: bool) -> None:
-    ongoing = _ongoing(client)
+def _list(admin: AdminClient, as_json: bool) -> None:
+    ongoing = _ongoing(admin)
     if as_json:
         rows = [
             {
@@ -269,7 +286,7 @@ def _current(client: Client, topics: list[str], *, missing_ok: bool = False) -> 
     found = topics_of_metadata(client, topics)
     missing = sorted(set(topics) - {topic.name for topic in found})
     if missing and not missing_ok:
-        raise CommandFailed(f"Topic {missing[0]} not found.")
+        raise CommandFailed(f"Topic {missing[0]} not found. `ottla topics --list` shows the topics.")
     return {
         TopicPartition(topic.name, partition.index): partition.replicas
         for topic in found
@@ -277,10 +294,10 @@ def _current(client: Client, topics: list[str], *, missing_ok: bool = False) -> 
     }
 
 
-def _ongoing(client: Client) -> dict[TopicPartition, OngoingReassignment]:
+def _ongoing(admin: AdminClient) -> dict[TopicPartition, OngoingReassignment]:
     """List the ongoing reassignments. Raises KafkaError."""
-    request = ListPartitionReassignmentsRequest(client.config.request_timeout_ms, None)
-    answer = client.call(request, ListPartitionReassignmentsResponse)
+    request = ListPartitionReassignmentsRequest(admin.client.config.request_timeout_ms, None)
+    answer = admin.call(request, ListPartitionReassignmentsResponse)
     raise_for(answer.error_code, "the reassignments", answer.error_message)
     return {
         TopicPartition(topic.name, each.partition_index): OngoingReassignment(
@@ -292,24 +309,24 @@ def _ongoing(client: Client) -> dict[TopicPartition, OngoingReassignment]:
 
 
 def _alter(
-    client: Client, wanted: Mapping[TopicPartition, list[int] | None], *, factor_may_change: bool = True
+    admin: AdminClient, wanted: Mapping[TopicPartition, list[int] | None], *, factor_may_change: bool = True
 ) -> None:
     """Request new replicas, or (None) a cancellation. Raises CommandFailed with all errors, or KafkaError."""
     topics: defaultdict[str, list[ReassignablePartition]] = defaultdict(list)
     for partition, replicas in sorted(wanted.items()):
         topics[partition.topic].append(ReassignablePartition(partition.partition, replicas))
     request = AlterPartitionReassignmentsRequest(
-        client.config.request_timeout_ms,
+        admin.client.config.request_timeout_ms,
         factor_may_change,
         [ReassignableTopic(name, partitions) for name, partitions in topics.items()],
     )
-    answer = client.call(request, AlterPartitionReassignmentsResponse)
+    answer = admin.call(request, AlterPartitionReassignmentsResponse)
     raise_for(answer.error_code, "the reassignment", answer.error_message)
-    refused = [
-        f"{topic.name}-{each.partition_index}: {each.error_message or ErrorCode(each.error_code).message}"
-        for topic in answer.responses
-        for each in topic.partitions
-        if each.error_code
-    ]
+    refused = [(topic.name, each) for topic in answer.responses for each in topic.partitions if each.error_code]
     if refused:
-        raise CommandFailed(f"Error reassigning partition(s): {'; '.join(refused)}")
+        texts = (
+            f"{topic}-{each.partition_index}: {each.error_message or ErrorCode(each.error_code).message}"
+            for topic, each in refused
+        )
+        text = f"Error reassigning partition(s): {'; '.join(texts)}"
+        raise CommandFailed(with_advice_for(text, (each.error_code for _, each in refused)))

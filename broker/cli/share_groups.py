@@ -23,6 +23,7 @@ from broker.cli.groups.share_view import (
     share_offsets,
 )
 from broker.cli.groups.view import DEAD, EMPTY
+from broker.cli.shared.advice import with_advice_for
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, forbid, json_option, one_action
 from broker.cli.shared.output import print_columns, print_json, width_of
@@ -201,7 +202,8 @@ def _deleting_offsets(group_id: str, topics: Sequence[str]) -> Callable[[Client]
         click.echo()
         print_columns(["TOPIC", "STATUS"], cells, [f"{{:<{width_of((row[0] for row in cells), 15)}}}", "{}"])
         if any(code for _, code, _ in results):
-            raise CommandFailed(f"some offsets of group {group_id} were not deleted; see the errors above.")
+            text = f"some offsets of group {group_id} were not deleted; see the errors above."
+            raise CommandFailed(with_advice_for(text, (code for _, code, _ in results)))
 
     return delete
 

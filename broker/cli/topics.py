@@ -289,7 +289,7 @@ def _selected(client: Client, selection: _Selection, *, must_exist: bool = True)
         names = [name for name in names if topics[name].id == _id(selection.topic_id)]
     what = selection.topic_id or selection.pattern
     if not names and what is not None and must_exist and not selection.if_exists:
-        raise CommandFailed(f"Topic '{what}' does not exist as expected")
+        raise CommandFailed(f"Topic '{what}' does not exist as expected; `ottla topics --list` shows the topics.")
     return [topics[name] for name in names]
 
 

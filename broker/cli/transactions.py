@@ -7,6 +7,7 @@ from typing import NamedTuple
 import click
 
 from broker.cli.shared import transactions as queries
+from broker.cli.shared.advice import with_advice
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, json_option
 from broker.cli.shared.output import print_json, print_tabbed
@@ -64,7 +65,7 @@ class _Cluster(NamedTuple):
             try:
                 return client.retrying(lambda: work(client), frozenset(also))
             except KafkaError as error:
-                raise CommandFailed(f"{failure}: {error.message}") from error
+                raise CommandFailed(with_advice(f"{failure}: {error.message}", error)) from error
 
 
 @click.group("transactions", short_help="List, describe and abort transactions.")

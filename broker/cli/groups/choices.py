@@ -14,6 +14,7 @@ from broker.cli.groups.offset_reset import (
     parse_datetime_ms,
     parse_duration_ms,
 )
+from broker.cli.shared.advice import with_advice_for
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.session import session
 from broker.client import Client
@@ -109,13 +110,14 @@ def reset_specification(
 
 def delete_groups(client: Client, names: Sequence[str], kind: str) -> None:
     """Delete groups without members, and print the outcome. Raises CommandFailed if a deletion failed."""
-    deleted, failed = [], []
+    deleted, failed, codes = [], [], []
     for name in names:
         response = client.coordinator(name).call(DeleteGroupsRequest(groups_names=[name]), DeleteGroupsResponse)
         code = ErrorCode(response.results[0].error_code)
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
             raise KafkaError(code)
         if code:
+            codes.append(code)
             failed.append(f"Group '{name}' could not be deleted due to: {code.message}")
         else:
             deleted.append(name)
@@ -123,7 +125,8 @@ def delete_groups(client: Client, names: Sequence[str], kind: str) -> None:
     if failed:
         if deleted:
             click.echo(f"These {kind} groups were deleted successfully: {quoted}")
-        raise CommandFailed(f"Deletion of some {kind} groups failed:\n" + "\n".join(f"* {text}" for text in failed))
+        text = f"Deletion of some {kind} groups failed:\n" + "\n".join(f"* {each}" for each in failed)
+        raise CommandFailed(with_advice_for(text, codes))
     click.echo(f"Deletion of requested {kind} groups ({quoted}) was successful.")
 
 

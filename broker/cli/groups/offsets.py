@@ -15,6 +15,7 @@ from broker.cli.groups.offset_reset import (
     written_plan,
 )
 from broker.cli.groups.view import DEAD, EMPTY, describe_group
+from broker.cli.shared.advice import with_advice_for
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import EARLIEST, LATEST, commit_offsets, committed_offsets, list_offsets
 from broker.cli.shared.output import print_columns, print_json, width_of
@@ -206,4 +207,5 @@ def delete_offsets(client: Client, group: str, scopes: Sequence[str]) -> None:
         ["TOPIC", "PARTITION", "STATUS"], cells, [f"{{:<{width_of((c[0] for c in cells), 15)}}}", "{:<10}", "{:<15}"]
     )
     if failed:
-        raise CommandFailed(f"some offsets of group {group} were not deleted; see the errors above.")
+        text = f"some offsets of group {group} were not deleted; see the errors above."
+        raise CommandFailed(with_advice_for(text, (code for _, _, code in rows)))

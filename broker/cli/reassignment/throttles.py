@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from broker.cli.reassignment.json_files import Assignment
-from broker.client import Client, raise_for
+from broker.cli.shared.target import AdminClient
+from broker.client import raise_for
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -43,27 +44,30 @@ def throttled_replicas(
     }
 
 
-def set_throttle(client: Client, rate: int, listed: ThrottledReplicas, brokers: Iterable[int]) -> None:
+def set_throttle(admin: AdminClient, rate: int, listed: ThrottledReplicas, brokers: Iterable[int]) -> None:
     """Set the throttles. Raises KafkaError."""
     for topic, values in listed.items():
-        _change(client, _TOPIC, topic, [AlterableConfig(key, _SET, value) for key, value in values.items()])
+        _change(admin, _TOPIC, topic, [AlterableConfig(key, _SET, value) for key, value in values.items()])
     for broker in sorted(brokers):
-        _change(client, _BROKER, str(broker), [AlterableConfig(key, _SET, str(rate)) for key in RATES])
+        _change(admin, _BROKER, str(broker), [AlterableConfig(key, _SET, str(rate)) for key in RATES])
 
 
-def clear_throttles(client: Client, topics: Iterable[str], brokers: Iterable[int]) -> None:
+def clear_throttles(admin: AdminClient, topics: Iterable[str], brokers: Iterable[int]) -> None:
     """Clear throttles, if any. Raises KafkaError."""
     for broker in sorted(brokers):
-        _change(client, _BROKER, str(broker), [AlterableConfig(key, _DELETE, None) for key in RATES])
+        _change(admin, _BROKER, str(broker), [AlterableConfig(key, _DELETE, None) for key in RATES])
     for topic in sorted(topics):
         _change(
-            client, _TOPIC, topic, [AlterableConfig(key, _DELETE, None) for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS)]
+            admin, _TOPIC, topic, [AlterableConfig(key, _DELETE, None) for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS)]
         )
 
 
-def _change(client: Client, resource_type: int, name: str, changes: list[AlterableConfig]) -> None:
-    """Change dynamic configs; configs of a single broker are changed on that broker."""
+def _change(admin: AdminClient, resource_type: int, name: str, changes: list[AlterableConfig]) -> None:
+    """Change dynamic configs; configs of a single broker are changed on that broker, or by the controller."""
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource_type, name, changes)])
-    connection = client.node(int(name)) if resource_type == _BROKER else client.any()
-    for result in connection.call(request, IncrementalAlterConfigsResponse).responses:
+    if resource_type == _BROKER and not admin.is_controller:
+        response = admin.call_node(int(name), request, IncrementalAlterConfigsResponse)
+    else:
+        response = admin.call(request, IncrementalAlterConfigsResponse)
+    for result in response.responses:
         raise_for(result.error_code, f"the throttle of {name}", result.error_message)

@@ -149,17 +149,24 @@ def _partitions(found: DescribeTopicPartitionsResponseTopic) -> list[PartitionIn
 
 
 def describe_configs(
-    client: Client, resources: Sequence[tuple[int, str]], *, synonyms: bool = True, node: int | None = None
+    client: Client, resources: Sequence[tuple[int, str]], *, synonyms: bool = True
 ) -> list[DescribeConfigsResult]:
-    """Return all configs of (type, name) resources, from broker `node` or any broker. Raises KafkaError."""
-    request = DescribeConfigsRequest(
+    """Return all configs of (type, name) resources, from any broker. Raises KafkaError."""
+    return checked_configs(client.any().call(configs_request(resources, synonyms=synonyms), DescribeConfigsResponse))
+
+
+def configs_request(resources: Sequence[tuple[int, str]], *, synonyms: bool = True) -> DescribeConfigsRequest:
+    """Return a request for all configs of (type, name) resources."""
+    return DescribeConfigsRequest(
         resources=[DescribeConfigsResource(kind, name, None) for kind, name in resources], include_synonyms=synonyms
     )
-    connection = client.any() if node is None else client.node(node)
-    results = connection.call(request, DescribeConfigsResponse).results
-    for result in results:
+
+
+def checked_configs(response: DescribeConfigsResponse) -> list[DescribeConfigsResult]:
+    """Return the results of a response. Raises KafkaError for the first resource with an error."""
+    for result in response.results:
         raise_for(result.error_code, result.resource_name, result.error_message)
-    return results
+    return response.results
 
 
 def fill_configs(client: Client, topics: Sequence[TopicInfo]) -> None:

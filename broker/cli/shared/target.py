@@ -72,7 +72,7 @@ class AdminClient:
 
     def __init__(self, client: Client, is_controller: bool) -> None:
         self.client = client
-        self._is_controller = is_controller
+        self.is_controller = is_controller
 
     def retrying(self, attempt: Callable[[], T]) -> T:
         """Like `Client.retrying`; also retry operations that are still in progress."""
@@ -80,13 +80,26 @@ class AdminClient:
 
     def call(self, request: Message, response_type: type[R]) -> R:
         """Send the request to any broker, or to the active controller, and return the response."""
-        if not self._is_controller:
+        if not self.is_controller:
             return self.client.call(request, response_type)
         connection = self._active_controller()
         try:
             return connection.call(request, response_type)
         finally:
             connection.close()
+
+    def call_node(self, node_id: int, request: Message, response_type: type[R]) -> R:
+        """Send the request to one node, by its endpoint of the target's kind. Raises KafkaError for an absent node."""
+        if not self.is_controller:
+            return self.client.node(node_id).call(request, response_type)
+        for node in self.endpoints():
+            if node.broker_id == node_id:
+                connection = Connection.open(Endpoint(node.host, node.port), self.client.config)
+                try:
+                    return connection.call(request, response_type)
+                finally:
+                    connection.close()
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} is no controller; use --bootstrap-server.")
 
     def cluster_id(self) -> str:
         """Return the cluster id. Raises KafkaError."""
@@ -97,7 +110,7 @@ class AdminClient:
         return self._describe_cluster(include_fenced=include_fenced).brokers
 
     def _describe_cluster(self, *, include_fenced: bool = False) -> DescribeClusterResponse:
-        kind = _CONTROLLERS if self._is_controller else _BROKERS
+        kind = _CONTROLLERS if self.is_controller else _BROKERS
         request = DescribeClusterRequest(endpoint_type=kind, include_fenced_brokers=include_fenced)
         answer = self.client.call(request, DescribeClusterResponse)
         raise_for(answer.error_code, "the cluster", answer.error_message)

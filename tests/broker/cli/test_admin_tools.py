@@ -146,7 +146,7 @@ class TestLeaderElection:
             "Valid replica already elected for partitions t-1",
             "Error completing leader election (PREFERRED) for partition: t-2: It is down.",
         ]
-        assert (outcome.code, outcome.err) == (1, "Error: 1 replica(s) could not be elected\n")
+        assert (outcome.code, outcome.err) == (1, "Error: 1 replica(s) could not be elected; see the errors above.\n")
         (request,) = broker.received(ElectLeadersRequest)
         assert (request.election_type, request.topic_partitions) == (0, None)
 

@@ -101,7 +101,8 @@ def test_describe_all_topics(broker: FakeBroker, entities: dict[tuple[int, str],
 @pytest.mark.usefixtures("entities")
 def test_describe_of_a_missing_topic_fails(ottla: Ottla) -> None:
     outcome = ottla("configs", "--describe", "--topic", "nosuch")
-    assert outcome == (1, "", "Error: The topic 'nosuch' doesn't exist and doesn't have dynamic config.\n")
+    text = "The topic 'nosuch' doesn't exist and doesn't have dynamic config. `ottla topics --list` shows the topics."
+    assert outcome == (1, "", f"Error: {text}\n")
 
 
 def test_describe_brokers_and_their_default(entities: dict[tuple[int, str], list[Config]], ottla: Ottla) -> None:

@@ -79,6 +79,7 @@ def test_every_command_that_prints_data_has_json() -> None:
         "kafka-cluster unregister",
         "remote create-bucket",
         "transactions abort",
+        "streams-application-reset",
         "transactions forceTerminateTransaction",
     }
     assert without == run_nodes | benchmarks | change_something | prints_json_anyway | prints_a_script

@@ -13,6 +13,20 @@ OBJECT = re.compile(r'\{"partition"[^}]*\}')
 SPACES = re.compile(r"[ \t]+")
 
 
+CONTROLLER_CONFIGS = (
+    "--describe --entity-type brokers --entity-name 1",
+    "--alter --entity-type brokers --entity-name 1 --add-config log.cleaner.threads=2",
+    "--describe --entity-type brokers --entity-name 1",
+    "--alter --entity-type topics --entity-name t --add-config retention.ms=7200000",
+    "--alter --entity-type groups --entity-name g --add-config consumer.session.timeout.ms=50000",
+    "--alter --entity-type topics --entity-name nope --add-config retention.ms=7200000",
+    "--alter --entity-type brokers --entity-name 1 --delete-config log.cleaner.threads",
+    "--describe --entity-type topics --entity-name t",
+    "--describe --entity-type users --entity-name u",
+)
+"""Actions of kafka-configs at a controller; Kafka's controllers describe nodes only."""
+
+
 def prepare(bootstrap: str) -> None:
     """Create the topics `t` (3 partitions) and `u` (with the records a to d), and the group `readers` of `u`."""
     at = ("--bootstrap-server", bootstrap)
@@ -22,8 +36,12 @@ def prepare(bootstrap: str) -> None:
     for group in ("kafka", "ottla", "perf-kafka", "perf-ottla"):
         reset = ("--add-config", "share.auto.offset.reset=earliest")
         run_ottla("configs", *at, "--alter", "--entity-type", "groups", "--entity-name", group, *reset)
-    read = ("--topic", "u", "--from-beginning", "--max-messages", "3", "--group", "readers")
-    run_ottla("console-consumer", *at, *read)
+    for group in ("readers", "app-kafka", "app-ottla"):
+        read = ("--topic", "u", "--from-beginning", "--max-messages", "3", "--group", group)
+        run_ottla("console-consumer", *at, *read)
+    for side in ("kafka", "ottla"):
+        for topic in ("s-changelog", "r-repartition", "KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000009-topic", "out"):
+            run_ottla("topics", *at, "--create", "--topic", f"app-{side}-{topic}", "--partitions", "1")
 
 
 def as_is(text: str) -> str:
@@ -80,6 +98,7 @@ class Call:
             "{log}": str(node.data / "u-0" / f"{0:020d}.log"),
             "{offsets}": str(directory / "offsets.json"),
             "{moves}": str(directory / "moves.json"),
+            "{csv}": str(directory / "offsets.csv"),
         }
         write_files(directory)
         options = [values.get(option, option).replace("{side}", side) for option in self.options]
@@ -96,6 +115,7 @@ def write_files(directory: Path) -> None:
     """Write the JSON files that calls name."""
     record = {"topic": "t", "partition": 0, "offset": 0}
     (directory / "offsets.json").write_text(json.dumps({"version": 1, "partitions": [record]}))
+    (directory / "offsets.csv").write_text("u,0,1\n")
     move = {"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["any"]}
     (directory / "moves.json").write_text(json.dumps({"version": 1, "partitions": [move]}))
 
@@ -154,6 +174,24 @@ def _cluster() -> Sequence[Call]:
     return [
         *calls("cluster", *queries, action_first=True),
         *calls("cluster", *by_controller, connects=False),
+        *calls(
+            "reassign-partitions",
+            "--bootstrap-controller {controller} --list",
+            "--bootstrap-controller {controller} --cancel --preserve-throttles --reassignment-json-file {moves}",
+            connects=False,
+            mask=words,
+        ),
+        *calls(
+            "reassign-partitions",
+            "--bootstrap-controller {controller} --verify --reassignment-json-file {moves}",
+            connects=False,
+            is_usage=True,
+        ),
+        *calls(
+            "configs",
+            *(f"--bootstrap-controller {{controller}} {action}" for action in CONTROLLER_CONFIGS),
+            connects=False,
+        ),
         *calls("features", "describe"),
         *calls("metadata-quorum", "describe --status", mask=without_figures),
         *calls("broker-api-versions", ""),
@@ -237,4 +275,47 @@ def without_directory(text: str) -> str:
     return re.sub(r"/\S+/data/", "", text)
 
 
-CALLS: list[Call] = [*_offsets(), *_groups(), *_cluster(), *_configs(), *_records()]
+def _streams_resets() -> Sequence[Call]:
+    """Resets of an application of each side: dry runs, errors, one reset, and its effect."""
+    to: tuple[str, ...] = (
+        "",
+        "--to-latest",
+        "--to-offset 2",
+        "--to-offset 300",
+        "--shift-by -1",
+        "--shift-by -100",
+        "--by-duration P1D",
+    )
+    to += ("--to-datetime 2090-01-01T00:00:00.000", "--from-file {csv}")
+    application = "--application-id app-{side}"
+    others = (
+        "",
+        "--input-topics u --intermediate-topics t",
+        "--input-topics u,nope",
+        "--input-topics nope --intermediate-topics nix",
+        "--internal-topics app-{side}-s-changelog",
+        "--internal-topics app-{side}-out",
+    )
+    return [
+        *calls("streams-application-reset", "", f"{application} --to-latest --to-earliest", is_usage=True),
+        *calls(
+            "streams-application-reset",
+            *(f"{application} --dry-run --input-topics u {each}" for each in to),
+            *(f"{application} --dry-run {each}".strip() for each in others),
+            "--application-id unknown --dry-run --input-topics u --shift-by -1",
+            f"{application} --input-topics u --intermediate-topics t --internal-topics app-{{side}}-s-changelog",
+            f"{application}",
+            f"{application} --dry-run",
+            mask=of_one_side,
+        ),
+        *calls("consumer-groups", "--describe --group app-{side}", mask=of_one_side),
+    ]
+
+
+def of_one_side(text: str) -> str:
+    """Hide the side in names, and sort lines and lists, whose order Kafka leaves to hash tables."""
+    hidden = re.sub(r"-(kafka|ottla)\b", "", words(text)).replace("Topic:nix", "Topic: nix")
+    return re.sub(r"\[(.*)\]", lambda found: str(sorted(found[1].split(", "))), hidden)
+
+
+CALLS: list[Call] = [*_offsets(), *_groups(), *_cluster(), *_configs(), *_records(), *_streams_resets()]

@@ -48,7 +48,7 @@ COMMANDS: dict[str, KafkaCommand] = {
     "kafka-share-consumer-perf-test": KafkaCommand(f"{_TOOLS}.ShareConsumerPerformance", "share-consumer-perf"),
     "kafka-share-groups": KafkaCommand(f"{_TOOLS}.consumer.group.ShareGroupCommand", "share-groups"),
     "kafka-storage": KafkaCommand("kafka.tools.StorageTool", "storage"),
-    "kafka-streams-application-reset": KafkaCommand(f"{_TOOLS}.StreamsResetter", None),
+    "kafka-streams-application-reset": KafkaCommand(f"{_TOOLS}.StreamsResetter", "streams-application-reset"),
     "kafka-streams-groups": KafkaCommand(f"{_TOOLS}.streams.StreamsGroupCommand", "streams-groups"),
     "kafka-topics": KafkaCommand(f"{_TOOLS}.TopicCommand", "topics"),
     "kafka-transactions": KafkaCommand(f"{_TOOLS}.TransactionsCommand", "transactions"),
