@@ -15,7 +15,7 @@ FULL_FETCH_EPOCH: Final = -1
 """Session epoch without a fetch session: every request lists all partitions."""
 
 
-class FetchedPartition(NamedTuple):
+class FetchAnswer(NamedTuple):
     """A broker's response for a partition. The error of the partition is left to the caller."""
 
     node: int
@@ -41,7 +41,7 @@ def fetch_topics(
     ]
 
 
-def fetch_round(client: Client, purpose: str, requests: Mapping[int, FetchRequest]) -> Iterator[FetchedPartition]:
+def fetch_round(client: Client, purpose: str, requests: Mapping[int, FetchRequest]) -> Iterator[FetchAnswer]:
     """Send the request of each broker on its connection for `purpose`, then yield the partitions of the responses.
 
     Raises KafkaError for an error of a whole response, and ClientError.
@@ -54,4 +54,4 @@ def fetch_round(client: Client, purpose: str, requests: Mapping[int, FetchReques
         raise_for(response.error_code, f"fetch from broker {node}")
         for topic in response.responses:
             for data in topic.partitions:
-                yield FetchedPartition(node, TopicPartition(topic.topic, data.partition_index), data)
+                yield FetchAnswer(node, TopicPartition(topic.topic, data.partition_index), data)
