@@ -264,16 +264,18 @@ class Log(LocalLog):
 
     def _append_assigned(self, admitted: Sequence[Admitted], now_ms: int) -> AppendInfo:
         """Write once per segment; apply the effects of each batch before the next segment begins."""
-        marked = [(batch, marker_of(*batch)) for batch in admitted]
+        marked = [(each, marker_of(*each) if each.header.attributes & CONTROL_FLAG else None) for each in admitted]
         run: list[tuple[Admitted, EndTransactionMarker | None]] = []
         size = 0
-        for (header, batch), marker in marked:
+        for each, marker in marked:
+            header, batch = each
             pending = size + len(batch)
-            if self.active_segment.must_roll(self.config, pending, header.max_timestamp, header.last_offset, now_ms):
+            last_offset = header.base_offset + header.last_offset_delta
+            if self.active_segment.must_roll(self.config, pending, header.max_timestamp, last_offset, now_ms):
                 self._write_run(run, size)
                 self.roll(now_ms)
                 run, size = [], 0
-            run.append((Admitted(header, batch), marker))
+            run.append((each, marker))
             size += len(batch)
         self._write_run(run, size)
         return AppendInfo(
@@ -301,9 +303,10 @@ class Log(LocalLog):
 
     def _on_noted(self, header: BatchHeader, marker: EndTransactionMarker | None) -> None:
         # Offsets count, as in Kafka: a compacted batch may have lost all its records.
-        self.appended_messages += header.next_offset - self.log_end_offset
-        self.log_end_offset = header.next_offset
-        if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
+        next_offset = header.base_offset + header.last_offset_delta + 1
+        self.appended_messages += next_offset - self.log_end_offset
+        self.log_end_offset = next_offset
+        if 0 <= header.leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         self._apply(header, marker)
 

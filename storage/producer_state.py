@@ -16,7 +16,14 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from protocol.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, next_sequence
+from protocol.records.batch import (
+    MAX_SEQUENCE,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    next_sequence,
+)
 from protocol.records.compiled import crc32c
 from protocol.records.control import ControlType
 from storage.errors import CorruptCheckpoint, InvalidRecords, Rejection
@@ -246,12 +253,15 @@ class ProducerState:
     def apply(self, header: BatchHeader) -> None:
         """Apply an appended data batch of a producer; `header` carries the assigned offsets and the timestamp."""
         entry = self._entry(header)
-        entry.adopt_epoch(header.producer_epoch)
-        entry.last_timestamp = header.max_timestamp
-        if header.base_sequence >= 0:
-            entry.add(
-                CachedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
-            )
+        sequence, delta = header.base_sequence, header.last_offset_delta
+        is_next = sequence == entry.following_sequence and 0 <= sequence <= MAX_SEQUENCE - delta
+        if is_next and header.producer_epoch == entry.epoch:
+            entry.extend(header.last_offset, delta, header.max_timestamp)
+        else:
+            entry.adopt_epoch(header.producer_epoch)
+            entry.last_timestamp = header.max_timestamp
+            if sequence >= 0:
+                entry.add(CachedBatch(header.last_sequence, header.last_offset, delta, header.max_timestamp))
         if header.is_transactional and entry.transaction_start < 0:
             entry.transaction_start = header.base_offset
             self._open[header.base_offset] = header.producer_id

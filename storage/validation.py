@@ -25,7 +25,6 @@ from protocol.records.batch import (
     TimestampType,
     batch_size,
     clear_log_append_time,
-    crc_is_valid,
     parse_header,
     patch_log_append_time,
 )
@@ -113,14 +112,15 @@ def verify_replicated(batches: Buffer) -> list[Admitted]:
 
     Raises CorruptBatch.
     """
-    view = memoryview(batches)
-    found = [Admitted(*parts) for parts in _split(view, Origin.REPLICATION)]
+    found: list[Admitted] = []
     previous_end = -1
-    for header, batch in found:
+    for header, batch in _split(memoryview(batches), Origin.REPLICATION):
         _check_crc(header, batch)
-        if header.base_offset < previous_end or header.last_offset_delta < 0:
-            raise CorruptBatch(f"offsets {header.base_offset} to {header.last_offset} do not ascend")
-        previous_end = header.next_offset
+        base_offset, delta = header.base_offset, header.last_offset_delta
+        if base_offset < previous_end or delta < 0:
+            raise CorruptBatch(f"offsets {base_offset} to {header.last_offset} do not ascend")
+        previous_end = base_offset + delta + 1
+        found.append(Admitted(header, batch))
     return found
 
 
@@ -184,7 +184,7 @@ def _check_size(size: int, config: LogConfig) -> None:
 
 
 def _check_crc(header: BatchHeader, batch: memoryview) -> None:
-    if not crc_is_valid(batch, 0, len(batch)):
+    if crc32c(batch[ATTRIBUTES_POSITION:]) != header.crc:
         raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not match its content")
 
 

@@ -4,13 +4,22 @@ import struct
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol.records.batch import MAX_SEQUENCE, BatchHeader, parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.compiled import crc32c
 from protocol.records.control import ControlType, end_transaction_marker
 from storage.errors import CorruptCheckpoint, InvalidRecords, Rejection
-from storage.producer_state import CompletedTxn, EndTransactionMarker, Origin, ProducerState
+from storage.producer_state import (
+    CachedBatch,
+    CompletedTxn,
+    EndTransactionMarker,
+    Origin,
+    ProducerEntry,
+    ProducerState,
+)
 
 
 def data(
@@ -247,3 +256,28 @@ def test_snapshot_has_kafkas_format() -> None:
 def test_corrupt_snapshots_are_refused(spoil: Callable[[bytes], bytes]) -> None:
     with pytest.raises(CorruptCheckpoint):
         ProducerState.decode("x", spoil(state_after(data()).encode()), 1)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((0, 0, 0, -2, 1, MAX_SEQUENCE - 2)), st.integers(1, 3), st.sampled_from((0, 0, 0, 1))
+        ),
+        max_size=25,
+    )
+)
+def test_short_note_of_batches_in_order_agrees_with_the_general_one(batches: list[tuple[int, int, int]]) -> None:
+    """Batches begin at a distance from the expected sequence, and some belong to another epoch."""
+    state, expected = ProducerState(), ProducerEntry(7, 0)
+    offset, following = 0, 0
+    for distance, records, epoch in batches:
+        header = data(following + distance & MAX_SEQUENCE, records, epoch=epoch, at=offset, timestamp=offset)
+        state.apply(header)
+        expected.adopt_epoch(epoch)
+        expected.last_timestamp = header.max_timestamp
+        expected.add(CachedBatch(header.last_sequence, header.last_offset, records - 1, header.max_timestamp))
+        offset, following = header.next_offset, header.last_sequence + 1
+        entry = state.entries[7]
+        assert {name: getattr(entry, name) for name in entry.__slots__} == {
+            name: getattr(expected, name) for name in expected.__slots__
+        }
