@@ -6,7 +6,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from broker.coordination.log_fold import LogFold
-from broker.coordination.shard import Shard
+from broker.coordination.shard import CoordinatorResult, Shard
 from broker.groups.consumer import reconciliation
 from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment
 from broker.groups.consumer.member import MemberAssignment
@@ -18,6 +18,8 @@ from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
 from broker.runtime.share.led_share_partition import LedSharePartition
 from broker.share.state_requests import StateAnswer
+from broker.transactions.shard import TransactionShard
+from broker.transactions.state import Transaction
 from protocol.errors import ErrorCode
 from protocol.ids import LeaderEpoch
 from tests.simulation.cluster.campaign import (
@@ -29,6 +31,7 @@ from tests.simulation.cluster.campaign import (
 from tests.simulation.cluster.planted_bug import Planted
 from tests.simulation.replication.campaign import Patch
 
+_decide = TransactionShard._decide
 _compute = reconciliation._compute
 _load = ShardLoader.load
 _resign = ShardRuntime.resign
@@ -50,6 +53,7 @@ _CATCHERS: Final = frozenset(
 )
 
 
+_MARKERS: Final = frozenset({"MarkersAreDecided"})
 _SNAPSHOTS: Final = frozenset({"SnapshotLoadsEqualReplays"})
 _SHARES: Final = frozenset({"AcknowledgedRecordsStaySo"})
 _OWNERS: Final = frozenset({"OwnersAreSole", "OwnersGiveUpFirst"})
@@ -128,6 +132,15 @@ def _drop_marker(_fold: LogFold, _producer_id: int, _committed: bool, _offset: i
     """Fold no marker into a snapshot."""
 
 
+def _send_at_once(
+    shard: TransactionShard, transactional_id: str, before: Transaction, after: Transaction
+) -> CoordinatorResult[Any, None]:
+    """Send the markers with the decision, and not after its commit."""
+    result = _decide(shard, transactional_id, before, after)
+    shard._markers.send(transactional_id, after)
+    return CoordinatorResult(None, result.records)
+
+
 PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     "answering before the records of a coordinator are committed": Planted(
         (Patch(HostedShard, "_await_commit", _answer_at_once),), _CATCHERS, 40, 2, run_coordinators
@@ -153,5 +166,8 @@ PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     ),
     "loading a share partition without its batches": Planted(
         (Patch(LedSharePartition, "_on_read", _load_without_batches),), _SHARES, 20, 4, run_shares
+    ),
+    "sending markers of decisions that a deposed coordinator cannot commit": Planted(
+        (Patch(TransactionShard, "_decide", _send_at_once),), _MARKERS, 20, 1, run_deposed_coordinators
     ),
 }

@@ -5,6 +5,7 @@ them; the records of `__consumer_offsets` that belong to transactions count like
 
 - StableOffsetIsTrue: the last stable offset of a leader, also of a deposed one, never goes back within a leader epoch.
 - CommittedOffsetsStay: an acknowledged offset is the group's offset until the group's client commits another one.
+- MarkersAreDecided: a partition has a marker only of a decision that was committed before (`decisions.py`).
 - PipelineIsExactlyOnce: each input record below the committed offset of a pipeline has one visible output record.
 
 Nothing is promised any more once a partition of an internal topic or of the applications has lost committed records,
@@ -24,6 +25,7 @@ from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers
 from protocol.records.reader import FullRecord, iter_records
 from storage.log import Log
+from tests.simulation.cluster.coordinators.decisions import DecisionChecker
 from tests.simulation.cluster.coordinators.owners import OwnerChecker
 from tests.simulation.cluster.coordinators.share_checker import ClusterShareChecker
 from tests.simulation.replication.broker import Node
@@ -123,6 +125,7 @@ class CoordinatorChecker(TransactionChecker):
         """How the last load from a snapshot differs from a replay of the whole log."""
         self.owners = OwnerChecker(counts, self.fail_unless_void, topics.name_of)
         self.shares = ClusterShareChecker(counts, now_ms, DELIVERY_LIMIT, topics.share_epoch, self.fail_unless_void)
+        self.decisions = DecisionChecker(self.fail_unless_void)
         self._history_ends: dict[ReplicaName, int] = {}
         self._whole = whole
         self._ends: dict[TransactionPartition, int] = {}
@@ -145,11 +148,14 @@ class CoordinatorChecker(TransactionChecker):
         self.shares.raise_failure()
         if broker is None or broker.data is None or self.is_void:
             return
-        for topic in broker.data.partitions.by_id.values():
-            for partition in topic.partitions.values():
-                if partition.topic in self.watched and isinstance(partition.role, LeaderRole):
-                    with node.disk.inspected():
-                        self._check(_Leader(broker.process, _name(partition), partition.role.epoch), partition.log)
+        hosted = [each for topic in broker.data.partitions.by_id.values() for each in topic.partitions.values()]
+        with node.disk.inspected():
+            for partition in hosted:  # first: markers may follow in the same event
+                self.decisions.observe(partition)
+        for partition in hosted:
+            if partition.topic in self.watched and isinstance(partition.role, LeaderRole):
+                with node.disk.inspected():
+                    self._check(_Leader(broker.process, _name(partition), partition.role.epoch), partition.log)
 
     def _find_losses(self) -> None:
         for name, history in self.histories.items():
@@ -197,6 +203,7 @@ class CoordinatorChecker(TransactionChecker):
             for position, header in iter_headers(found.data):
                 start = header.next_offset
                 if header.is_control:
+                    self.decisions.on_marker(name, header, memoryview(found.data), position)
                     self.on_marker(name, header.producer_id, header.base_offset)
                 elif header.is_transactional:
                     self.on_data(name, header.producer_id, header.base_offset)
