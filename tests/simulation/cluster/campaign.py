@@ -52,6 +52,15 @@ def run_losing_store(seed: int, events: int, patches: Sequence[Patch] = ()) -> S
             gc.enable()
 
 
+def run_watching_controllers(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed whose controllers look for ended broker processes."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(seed, RandomSchedule, events=events, watches=True).run()
+        finally:
+            gc.enable()
+
+
 def run_members(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
     """Run one seed with members of consumer groups."""
     with planted(patches):

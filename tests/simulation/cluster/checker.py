@@ -74,6 +74,7 @@ class ClusterCounts(Counts):
         "takeovers of combined nodes",
         "delayed registrations",
         "delayed start-up heartbeats",
+        "ended processes found",
         "acknowledged records",
         "remote copies",
         "copies past a deposed leader",

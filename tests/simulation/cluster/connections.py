@@ -60,6 +60,11 @@ class ControllerWires:
         for connection in self._open.values():
             connection.stall(until_ms)
 
+    def end(self) -> None:
+        """Close the connections of a process that has ended."""
+        for connection in self._open.values():
+            connection.end()
+
     def versions(self, endpoint: SocketAddress) -> Mapping[int, ApiVersionRange] | None:
         return None
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from broker.runtime.controller.channel import LocalControllerChannel
 from broker.runtime.controller.driver import Command
 from protocol.errors import KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -34,11 +35,15 @@ class ControllerProcess:
         self.io = io
         self.replica = replica
         self._around = around
+        self.watch = around.ends.watch(replica, process)
 
     def serve(self, call: Call) -> "asyncio.Future[Any]":
         """Handle a request of a broker."""
         answer: asyncio.Future[Any] = self.process.create_future()
         before = self.replica.controller.image
+        if self.watch is not None and isinstance(call.message, BrokerHeartbeatRequest):
+            sender = BrokerId(call.message.broker_id), BrokerEpoch(call.message.broker_epoch)
+            self.watch.on_heartbeat(*sender, call.request.connection)
         try:
             decided = self.replica.driver.submit(_command(call.message))
         except KafkaError as error:

@@ -8,6 +8,7 @@ from broker.fetch.remote_reads.reads import RemoteReads
 from broker.metadata.controller.broker_sessions import BrokerSessions
 from broker.node.quorum import QuorumPart
 from broker.quorum.identity import SocketAddress
+from broker.runtime.controller.broker_watch import BrokerWatch
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.remote_log.locations import Located, SegmentMissing
 from broker.runtime.remote_log.offsets import RemoteOffsets
@@ -16,7 +17,7 @@ from storage.tiered.catalog.timestamp_index import OffsetGap
 from storage.tiered.errors import RemoteResourceNotFound
 from storage.tiered.segments import batch_stream
 from storage.tiered.segments.stored_log import StoredLog
-from tests.simulation.cluster.campaign import run_losing_store, run_rotting_store
+from tests.simulation.cluster.campaign import run_losing_store, run_rotting_store, run_watching_controllers
 from tests.simulation.cluster.planted_bug import Planted
 from tests.simulation.cluster.scenario import SPARE_IDS
 from tests.simulation.replication.campaign import Patch
@@ -43,6 +44,10 @@ def _match(*_: Any) -> _AnyChecksum:
 
 def _check_nothing(*_: Any) -> None:
     """Accept a chunk as it is."""
+
+
+async def _take_for_gone(*_: Any) -> bool:
+    return True
 
 
 def _endpoint_of_first_voters(part: QuorumPart, node_id: int) -> SocketAddress | None:
@@ -80,6 +85,12 @@ PLANTED_TIER: Final[Mapping[str, Planted]] = {
         frozenset({"ControllerStateIsImage", "SilentBrokersAreFenced", "NodesDoNotFail"}),
         30,
         first=5,
+    ),
+    "fencing brokers whose connection is lost although they listen": Planted(
+        (Patch(BrokerWatch, "_is_gone", _take_for_gone),),
+        frozenset({"LiveBrokersStayUnfenced"}),
+        20,
+        run=run_watching_controllers,
     ),
     "finding only controllers that were voters from the start": Planted(
         (Patch(QuorumPart, "_endpoint", _endpoint_of_first_voters),), frozenset({"Liveness"}), 150, first=50

@@ -53,6 +53,7 @@ from tests.support.fakes.runtimes import make_runtime
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.checker import ClusterChecker
+    from tests.simulation.cluster.watch import EndedProcesses
 
 _FORMATTED_AT_MS = 1_600_000_000_000
 
@@ -74,6 +75,9 @@ class MetadataSurroundings(Protocol):
 
     @property
     def checker(self) -> "ClusterChecker": ...
+
+    @property
+    def ends(self) -> "EndedProcesses": ...
 
 
 def format_metadata(node: QuorumNode, voters: Sequence[QuorumNode]) -> None:

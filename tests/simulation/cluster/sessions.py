@@ -15,6 +15,7 @@ from tests.simulation.world import Process
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.checker import ClusterChecker
+    from tests.simulation.cluster.watch import EndedProcesses
 
 _SLACK_MS: Final = 20.0
 """Time for the timer and the records of a fencing."""
@@ -45,6 +46,7 @@ class SessionChecker:
         self._nodes = nodes
         self._timeout_ms = timeout_ms
         self._reigns: dict[Process, _Reign] = {}
+        self.ends: EndedProcesses | None = None
 
     def on_stop(self, process: Process) -> None:
         self._reigns.pop(process, None)
@@ -81,11 +83,19 @@ class SessionChecker:
     ) -> None:
         silent_ms = now_ms - reign.contact_ms(broker.id)
         may_fence = (broker.id, broker.epoch) in reign.leaving | reign.starting
+        if not may_fence and self.ends is not None and self.ends.is_on and self._has_ended(broker):
+            may_fence = True
+            self._checker.counts.add("ended processes found", int(silent_ms < self._timeout_ms - 1))
         if not may_fence and silent_ms < self._timeout_ms - 1:
             self._checker.fail(
                 "LiveBrokersStayUnfenced",
                 f"controller {replica.node.id} fences broker {broker.id} after {silent_ms:.0f} ms without contact",
             )
+
+    def _has_ended(self, broker: BrokerRegistration) -> bool:
+        """Whether the process with the broker's epoch does not run any more."""
+        running = self._nodes[broker.id].broker
+        return running is None or running.lifecycle is None or running.lifecycle.epoch != broker.epoch
 
     def _check_silence(
         self, replica: MetadataReplica, reign: _Reign, broker: BrokerRegistration, now_ms: float

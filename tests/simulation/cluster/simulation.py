@@ -31,6 +31,7 @@ from tests.simulation.cluster.tier import Tier
 from tests.simulation.cluster.tier_checker import TIERED_NAME, TierChecker
 from tests.simulation.cluster.tier_consumer import TieredConsumer
 from tests.simulation.cluster.topics import create_clients, create_topics
+from tests.simulation.cluster.watch import EndedProcesses
 from tests.simulation.quorum.network import Network
 from tests.simulation.quorum.node import Node as QuorumNode
 from tests.simulation.replication.broker import Broker, Node
@@ -91,6 +92,7 @@ class ClusterSimulator(EventSimulator):
         tiered: bool | None = None,
         coordinators: bool | None = None,
         work: Work | None = None,
+        watches: bool = False,
     ) -> None:
         self.nodes: dict[int, Node] = {}
         self.quorum_nodes: dict[int, QuorumNode] = {}
@@ -115,6 +117,7 @@ class ClusterSimulator(EventSimulator):
             self.applications = Applications(self, work)
             self.checker.coordinators = self.applications.checker
         self.wires = Wires(world, Random(f"wires {seed}"))
+        self.ends = self.checker.sessions.ends = EndedProcesses(seed, self.wires, self.nodes, is_on=watches)
         self.network = Network(world, Random(f"network {seed}"), self.checker.quorum)
         self.wires.in_bytes = self.network.in_bytes = self.scenario.in_bytes
         self.controllers: dict[int, ControllerProcess] = {}
@@ -410,6 +413,7 @@ class ClusterSimulator(EventSimulator):
     def crash(self, node_id: int, *, power: bool) -> None:
         """Kill the process of a machine; with `power`, also lose unsynced data. The caller must restart the node."""
         process, node, quorum_node = self.process(node_id), self.nodes.get(node_id), self.quorum_nodes[node_id]
+        self.ends.note_end(node_id, power=power)
         if process is not None:
             process.die()
             self.checker.on_stop(process)

@@ -253,6 +253,12 @@ class _Stream:
         """Hold all responses until a time."""
         self._answers.held_until_ms = until_ms
 
+    def end(self) -> None:
+        """Close the connection as a machine does for a process that has ended."""
+        if self.is_open:
+            self.is_open = False
+            self._requests.send(_Fin())
+
     def fail(self, reason: str) -> None:
         """Give up the connection at the client. Data in flight may still arrive."""
         if not self.is_open:
@@ -384,6 +390,11 @@ class Connection:
         """Hold the responses of this connection alone until a time; its requests arrive."""
         if self._stream is not None:
             self._stream.hold_answers(until_ms)
+
+    def end(self) -> None:
+        """Close the connection of a process that has ended."""
+        if self._stream is not None:
+            self._stream.end()
 
     def close(self) -> None:
         """Close the connection; requests in flight get no response."""
