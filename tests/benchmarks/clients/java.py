@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tests.benchmarks.clients.measured import Brokers, Topics, delete_topic, with_cost
 from tests.benchmarks.workloads import HIGHER, LOWER
 from tests.support.kafka.apache_kafka import run_tool
+from tests.support.kafka.java_options import OPTIMIZED
 
 PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER = "org.apache.kafka.tools.ConsumerPerformance"
@@ -58,7 +59,7 @@ class JavaProduce:
         arguments += ["--command-property", *properties] if properties else []
         if self._transaction_ms:
             arguments += ["--transaction-duration-ms", str(self._transaction_ms)]
-        return run_tool(PRODUCER, *arguments, timeout_s=TIME_LIMIT_S)
+        return run_tool(PRODUCER, *arguments, timeout_s=TIME_LIMIT_S, options=OPTIMIZED)
 
 
 class JavaConsume:
@@ -88,7 +89,7 @@ class JavaConsume:
     def _consume(self, side: Brokers, topic: str) -> str:
         arguments = ["--bootstrap-server", side.bootstrap, "--topic", topic, "--num-records", str(self._count)]
         arguments += ["--group", uuid.uuid4().hex, "--hide-header"]
-        return run_tool(CONSUMER, *arguments, timeout_s=TIME_LIMIT_S)
+        return run_tool(CONSUMER, *arguments, timeout_s=TIME_LIMIT_S, options=OPTIMIZED)
 
 
 class EndToEnd:
@@ -104,7 +105,8 @@ class EndToEnd:
         """Run once, with a new topic."""
         topic = Topics().create(side, "end-to-end")
         arguments = ["--bootstrap-server", side.bootstrap, "--topic", topic, "--num-records", str(self.COUNT)]
-        output = run_tool(END_TO_END, *arguments, "--producer-acks", "all", "--record-size", str(self.SIZE))
+        arguments += ["--producer-acks", "all", "--record-size", str(self.SIZE)]
+        output = run_tool(END_TO_END, *arguments, options=OPTIMIZED)
         delete_topic(side, topic)
         found = re.search(r"50th = (?P<p50>[\d.]+), 99th = (?P<p99>[\d.]+)", output)
         assert found, output

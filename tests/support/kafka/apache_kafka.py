@@ -73,10 +73,16 @@ def java_command(main: str, *arguments: str, heap: str = "512m", options: Sequen
     return ["java", f"-Xmx{heap}", *options, "-cp", f"{JARS}/*", main, *arguments]
 
 
-def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: float = 300) -> str:
+def run_tool(
+    main: str,
+    *arguments: str,
+    stdin: str | None = None,
+    timeout_s: float = 300,
+    options: Sequence[str] | None = None,
+) -> str:
     """Run one of Kafka's tools and return its output; raise AssertionError with the output for a non-zero exit code."""
     done = subprocess.run(
-        java_command(main, *arguments, heap="256m"),
+        java_command(main, *arguments, heap="256m", options=options),
         input=stdin,
         capture_output=True,
         text=True,
