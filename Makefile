@@ -9,6 +9,9 @@ DIR    ?= ./data
 PORT   ?= 9092
 SEEDS  ?= 1000
 
+# Hundreds of processes of the tests import the same modules: Python compiles them once, even where it may not otherwise.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz wheel test-compiled docs docs-check clean
 
