@@ -22,6 +22,7 @@ from tests.broker.metadata.histories import History, folded
 from tests.broker.metadata.images import image_of
 from tests.support.kafka.apache_kafka import run_tool, unavailable_reason
 from tests.support.kafka.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
+from tests.support.kafka.tool_runner import KafkaTools
 from tests.support.processes.ottla_node import run_ottla
 
 pytestmark = pytest.mark.interop
@@ -35,10 +36,12 @@ TIME_MS = 1_700_000_000_000
 PATIENT = {"request_timeout": PATIENCE_S}
 
 
-@pytest.fixture(autouse=True)
-def require_kafka() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
+    with KafkaTools(tmp_path_factory.mktemp("tools") / "log") as running:
+        yield running
 
 
 @pytest.fixture(params=list(Make))
@@ -69,9 +72,9 @@ def change_metadata(node: KraftNode) -> None:
         admin.create_topics([NewTopic(f"t{n}", 1, 1)], **PATIENT)[f"t{n}"].result(PATIENCE_S)
 
 
-def test_both_tools_print_the_same_of_logs_and_snapshots(node: KraftNode) -> None:
+def test_both_tools_print_the_same_of_logs_and_snapshots(node: KraftNode, tools: KafkaTools) -> None:
     for path in [*node.segments, *node.snapshots, *node.metadata.glob("0" * 20 + "-*.checkpoint")]:
-        assert_same_dumps(path)
+        assert_same_dumps(tools, path)
     newest = node.snapshots[-1]
     tree = shell_tree(newest)
     assert tree == own_shell_tree(newest)
@@ -85,12 +88,14 @@ def test_both_tools_print_the_same_of_logs_and_snapshots(node: KraftNode) -> Non
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_kafka_reads_a_snapshot_with_every_record_type(tmp_path: Path, seed: int, codec: Codec) -> None:
+def test_kafka_reads_a_snapshot_with_every_record_type(
+    tmp_path: Path, tools: KafkaTools, seed: int, codec: Codec
+) -> None:
     image = image_of(more_records(), folded(History(seed).batches))
     image = image._replace(provenance=Provenance(99, LeaderEpoch(3), TIME_MS))
     path = tmp_path / checkpoint_name(CheckpointId(100, LeaderEpoch(3)))
     path.write_bytes(written(image, voters(), codec))
-    dumped = assert_same_dumps(path)
+    dumped = assert_same_dumps(tools, path)
     kinds = {re.sub("Record$", "", type(record.message).__name__) for record in image.write()}
     shown = {kind.replace("_", "").removesuffix("RECORD") for kind in re.findall(r'"type":"(\w+)"', dumped)}
     assert {kind.upper() for kind in kinds} <= shown
@@ -127,10 +132,11 @@ def written(image: MetadataImage, control: ControlState | None, codec: Codec = C
     return b"".join(image_batches(image, control, codec=codec))
 
 
-def assert_same_dumps(path: Path) -> str:
+def assert_same_dumps(tools: KafkaTools, path: Path) -> str:
     """Check that both dump tools print the same and find no fault. Return the output of Kafka's."""
     options = ("--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(path))
-    dumped = run_tool(DUMP, *options)
+    code, dumped, errors = tools.run(DUMP, *options)
+    assert code == 0, errors
     redacted = SECRETS.sub(r'"\1":"[redacted]"', dumped)
     assert run_ottla("dump-log", *options).stdout.splitlines() == redacted.splitlines()
     assert not re.findall("mismatch|corrupt|[Cc]ould not|Error|isvalid: false", dumped)
