@@ -143,7 +143,7 @@ def _send_at_once(
 
 PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     "answering before the records of a coordinator are committed": Planted(
-        (Patch(HostedShard, "_await_commit", _answer_at_once),), _CATCHERS, 40, 2, run_coordinators
+        (Patch(HostedShard, "_await_commit", _answer_at_once),), _CATCHERS, 40, 21, run_coordinators
     ),
     "loading a coordinator up to the high watermark": Planted(
         (Patch(ShardLoader, "load", _load_committed),), _CATCHERS, 40, 6, run_coordinators

@@ -5,6 +5,8 @@ import pytest
 from tests.simulation.cluster.campaign import run_deposed_leaders
 from tests.simulation.cluster.planted import EVENTS, PLANTED
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_planted_bug_is_found(bug: str) -> None:

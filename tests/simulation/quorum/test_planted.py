@@ -6,6 +6,8 @@ from tests.simulation.__main__ import _sum_up
 from tests.simulation.quorum.campaign import run_seed
 from tests.simulation.quorum.planted import PLANTED
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_planted_bug_is_found(bug: str) -> None:

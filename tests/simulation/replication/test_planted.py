@@ -22,6 +22,8 @@ from tests.simulation.replication.scripts.scripted import (
     fetch_with_older_leader_epoch,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Pool]:

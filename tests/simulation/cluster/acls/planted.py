@@ -63,7 +63,7 @@ def _delete_nothing(acls: Acls, request: DeleteAclsRequest) -> ControllerResult[
 _DECISIONS: Final = frozenset({"DecisionsFollowAcls"})
 
 PLANTED_ACLS: Final[Mapping[str, Planted]] = {
-    "allowing what an entry denies": Planted((Patch(AclIndex, "verdict", _ignore_deny),), _DECISIONS, 80, first=40),
+    "allowing what an entry denies": Planted((Patch(AclIndex, "verdict", _ignore_deny),), _DECISIONS, 80, first=46),
     "judging every host like any": Planted((Patch(AclIndex, "verdict", _ignore_hosts),), _DECISIONS, 40, first=12),
     "ignoring entries for prefixes": Planted((Patch(AclIndex, "verdict", _ignore_prefixes),), _DECISIONS, 20, first=2),
     "remembering decisions beyond a change of ACLs": Planted(
