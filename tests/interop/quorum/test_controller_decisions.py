@@ -16,7 +16,7 @@ pytestmark = pytest.mark.interop
 STEPS = 400
 
 
-@pytest.fixture(params=[False, True], ids=["in-sync only", "eligible leaders"])
+@pytest.fixture
 def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControllerPair]:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
@@ -43,7 +43,9 @@ def _is_idle(value: Plain) -> bool:
     return isinstance(value, list) and value[:1] == ["ClearElrRecord"]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("both", "seed"), [(False, 1), (True, 2)], indirect=["both"], ids=["in-sync only", "eligible leaders"]
+)
 def test_controllers_decide_alike_on_random_requests(both: ControllerPair, seed: int) -> None:
     history: list[str] = []
     for name, ask, version in RandomRequests(both, seed).steps(STEPS):
