@@ -97,7 +97,7 @@ def limits(draw: random.Random) -> RowLimits:
     return RowLimits(draw.choice(sizes), draw.choice(sizes), draw.choice([1, 7, 1000]), draw.choice(sizes))
 
 
-@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(0, 2**32))
 def test_rows_equal_the_records_of_the_nodes_reader(seed: int) -> None:
     draw = random.Random(seed)
