@@ -23,7 +23,7 @@ settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slowest kinds of tests first: two workers then end at about the same time."""
+    """Put the slowest kinds of tests first: the workers then end at about the same time."""
     items.sort(key=_speed)
 
 
