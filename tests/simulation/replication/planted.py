@@ -301,7 +301,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(LeaderRole, "_must_hold", _must_hold_if_confirmed),), _DATA, 50
     ),
     "adding replicas below the start of the leader epoch to the ISR": Planted(
-        (Patch(LeaderRole, "propose_expand", _expand_at_high_watermark),), _DATA, 150, first=50
+        (Patch(LeaderRole, "propose_expand", _expand_at_high_watermark),), _DATA, 150, first=39
     ),
     "adding fenced and shutting down replicas to the ISR": Planted(
         (
