@@ -52,9 +52,9 @@ test: $(BIN)/.installed-test  ## the whole suite
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Tests of the modules in [tool.ottla.compile]. TESTS=tests runs the whole suite.
-TESTS ?= tests/broker/api tests/broker/fetch tests/broker/metrics tests/broker/net tests/broker/quotas tests/broker/rates \
-	tests/broker/replication tests/broker/runtime tests/broker/test_build_form.py tests/protocol tests/storage \
-	tests/simulation/replication tests/integration/test_wire.py
+TESTS ?= tests/broker/api tests/broker/fetch tests/broker/metrics tests/broker/net tests/broker/runtime/loop \
+	tests/broker/runtime/partitions tests/broker/test_build_form.py tests/protocol tests/storage/*.py \
+	tests/integration/test_node.py
 
 # Tests run in a copy of the checkout, since extension modules beside the sources would hide later changes.
 COMPILED := build/compiled
