@@ -190,8 +190,10 @@ class _Reset:
                 click.echo(f"Topic: {partition.topic} Partition: {partition.partition} Offset: {offset}")
         if of_intermediates.found:
             click.echo(f"Following intermediate topics offsets will be reset to end (for consumer group {self._id})")
-            click.echo("\n".join(f"Topic: {topic}" for topic in of_intermediates.found))
-            plan |= self._client.retrying(lambda: self._ends(of_intermediates.found))
+            ends = self._client.retrying(lambda: self._ends(of_intermediates.found))
+            for partition in sorted(ends):  # Kafka's tool prints a line for each partition
+                click.echo(f"Topic: {partition.topic}")
+            plan |= ends
         if not self._is_dry_run:
             self._client.retrying(lambda: commit_offsets(self._client, self._id, plan))
         click.echo("Done.")

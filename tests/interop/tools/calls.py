@@ -314,7 +314,7 @@ def _streams_resets() -> Sequence[Call]:
 
 def of_one_side(text: str) -> str:
     """Hide the side in names, and sort lines and lists, whose order Kafka leaves to hash tables."""
-    hidden = re.sub(r"-(kafka|ottla)\b", "", words(text)).replace("Topic:nix", "Topic: nix")
+    hidden = words(re.sub(r"-(kafka|ottla)\b", "", text).replace("Topic:nix", "Topic: nix"))
     return re.sub(r"\[(.*)\]", lambda found: str(sorted(found[1].split(", "))), hidden)
 
 
