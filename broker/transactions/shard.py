@@ -104,9 +104,9 @@ class ClusterTransactionVersion:
 class TransactionShard:
     """The transactional ids of one partition. `version` returns the cluster's transaction version.
 
-    `unwritten_ends` counts the ended transactions whose last record could not be written, and is due again. Commands
-    that may need a producer id take `fresh_id`, and raise ProducerIdNeeded if it is NO_PRODUCER_ID and
-    needed.
+    `unwritten_ends` counts the ended transactions whose last record could not be written, and is due again.
+
+    Commands that may need a producer id take `fresh_id`, and raise ProducerIdNeeded if it is NO_PRODUCER_ID and needed.
     """
 
     def __init__(
