@@ -20,7 +20,7 @@ help:  ## list the targets
 
 # The stamps make installation happen once, and again whenever pyproject.toml changes.
 $(BIN)/.installed: pyproject.toml
-	@test -x $(BIN)/python || { python=$(or $(PYTHON),$$(tools/best_python.sh)) && "$$python" -m venv $(VENV); }
+	@test -x $(BIN)/python || { python=$(or $(PYTHON),$$(./best_python.sh)) && "$$python" -m venv $(VENV); }
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Ottla needs Python 3.11 or newer (set PYTHON=)"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@$(BIN)/python -m compileall -q broker protocol storage  # or every start would, where Python may not write bytecode

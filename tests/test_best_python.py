@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.kafka.apache_kafka import REPOSITORY
 
-SCRIPT = REPOSITORY / "tools" / "best_python.sh"
+SCRIPT = REPOSITORY / "best_python.sh"
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def _choose(versions: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     tools.mkdir(exist_ok=True)
     for name in ("sh", "sort", "awk", "head", "cut"):
         (tools / name).symlink_to(f"/usr/bin/{name}")
-    environment = {"PATH": str(tools), "PYENV_ROOT": str(versions.parent)}
+    environment = {"PATH": str(tools), "PYENV_ROOT": str(versions.parent), "SYSTEM_PYTHON": str(tmp_path / "system")}
     return subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, check=False)
 
 
@@ -44,6 +44,12 @@ def test_fastest_interpreter_is_chosen_and_the_others_are_named(versions: Path, 
         "uses Python 3.13.0 (/fast/python), 7.0 ms a loop",
         "not used: Python 3.11.7 (/slow/python), 9.0 ms a loop",
     ]
+
+
+def test_interpreter_of_the_system_competes_although_path_hides_it(versions: Path, tmp_path: Path) -> None:
+    _interpreter(versions, "3.13.0", 'echo "70000 3.13.0 /pyenv/python"')
+    _interpreter(versions, "3.11.2", 'echo "40000 3.11.2 /usr/bin/python3.11"').rename(tmp_path / "system")
+    assert _choose(versions, tmp_path).stdout == "/usr/bin/python3.11\n"
 
 
 def test_interpreter_that_fails_is_passed_over(versions: Path, tmp_path: Path) -> None:

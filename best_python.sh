@@ -1,10 +1,11 @@
 #!/bin/sh
 # Print the path of the fastest Python that can run Ottla, and tell on standard error how it was chosen.
 #
-# Candidates are python3 and python3.11 to python3.13 on PATH, and pyenv's versions. The pinned dependencies have wheels for
-# these releases; immutables has none for 3.14. Speed decides, because it depends on how an interpreter was built more than
-# on its release: a build without profile-guided optimisation costs 10 to 20 %, and its configuration does not tell. The
-# measure is the least of several runs of a loop with calls, attributes, integers and bytes, a quarter of a second each.
+# Candidates are python3 and python3.11 to python3.13 on PATH, SYSTEM_PYTHON (/usr/bin/python3), and pyenv's versions. The
+# pinned dependencies have wheels for these releases; immutables has none for 3.14. Speed decides, because it depends on how
+# an interpreter was built more than on its release: pyenv's default build, without profile-guided optimisation, can take
+# twice as long as Debian's. The measure is the least of several runs of a loop with calls, attributes, integers and bytes,
+# a quarter of a second each.
 set -eu
 
 versions='3.11 3.12 3.13'
@@ -29,6 +30,8 @@ candidates() {
     for name in python3 python3.11 python3.12 python3.13; do
         command -v "$name" || true
     done
+    system=${SYSTEM_PYTHON-/usr/bin/python3}
+    if [ -x "$system" ]; then echo "$system"; fi
     for version in $versions; do
         for path in "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python3; do
             if [ -x "$path" ]; then echo "$path"; fi
