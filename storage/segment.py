@@ -6,6 +6,7 @@ Errors of the file system pass through as OSError.
 
 import contextlib
 import struct
+from builtins import memoryview
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 

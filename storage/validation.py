@@ -6,6 +6,7 @@ checked by the header's base and max timestamp; LogAppendTime is patched into th
 are checked elsewhere.
 """
 
+from builtins import memoryview
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple

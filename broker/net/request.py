@@ -4,6 +4,7 @@ This file owns the seam between connections and request handling: one `Request` 
 connection. It knows no socket and no API.
 """
 
+from builtins import memoryview
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
