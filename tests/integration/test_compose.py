@@ -149,7 +149,7 @@ def test_docker_context_holds_everything_in_the_image() -> None:
         line.removeprefix("!") for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line[0] == "!"
     }
     packages = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} - {"tests"}
-    assert named == packages | {"schemas", "pyproject.toml", "setup.py", "README.md", "LICENSE"}
+    assert named == packages | {"schemas", "pyproject.toml", "setup.py", "build_backend.py", "README.md", "LICENSE"}
 
 
 # -- built and run -----------------------------------------------------------------------------------------------------
