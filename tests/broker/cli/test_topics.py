@@ -174,7 +174,7 @@ def test_missing_topic_fails_unless_if_exists(action: str, broker: FakeBroker, o
     assert ottla("topics", action, "--topic", "nosuch") == (
         1,
         "",
-        "Error: Topic 'nosuch' does not exist as expected\n",
+        "Error: Topic 'nosuch' does not exist as expected; `ottla topics --list` shows the topics.\n",
     )
     assert ottla("topics", action, "--topic", "nosuch", "--if-exists") == (0, "", "")
 

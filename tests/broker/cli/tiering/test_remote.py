@@ -355,7 +355,8 @@ class TestRecover:
         harness.describe("foo", FOO_ID, 1)
         harness.broker.refusal = (ErrorCode.INVALID_REPLICATION_FACTOR, "there are not so many brokers")
         outcome = remote("recover", "--topic", "foo")
-        assert (outcome.code, outcome.err) == (1, "Error: there are not so many brokers\n")
+        assert outcome.code == 1
+        assert outcome.err.startswith("Error: there are not so many brokers. Start more brokers")
         assert not any(harness.broker.ends.values())
 
     def test_above_holes_gives_up_offsets_below_a_hole(self, harness: RemoteCommandHarness, remote: Remote) -> None:
