@@ -11,33 +11,30 @@ from tests.benchmarks.workloads import HIGHER, LOWER
 
 
 class Connections:
-    """Requests per second over thousands of connections, one request in flight on each of a hundred at a time, and the
-    memory of the broker per connection.
-    """
+    """Requests per second over thousands of connections, one request in flight on each of a hundred at a time."""
 
     IN_FLIGHT, ROUNDS = 100, 4
 
     def __init__(self, count: int = 5_000) -> None:
         self._count = count
         label = f"{count:,} connections"
-        self._rate, self._cost, self._memory = f"{label}, requests", f"{label}, broker CPU", f"{label}, memory of each"
-        self.figures = {self._rate: ("1/s", HIGHER), self._cost: ("us", LOWER), self._memory: ("kB", LOWER)}
+        self._rate, self._cost = f"{label}, requests", f"{label}, broker CPU"
+        self.figures = {self._rate: ("1/s", HIGHER), self._cost: ("us", LOWER)}
 
     def run(self, side: Side) -> dict[str, float]:
         """Run once; all connections close at the end."""
         topic = Topics().create(side, "connections")
-        frame, before_mb = produce_frame(topic), side.rss_anon_mb()
+        frame = produce_frame(topic)
         wires = [Wire(side.bootstrap) for _ in range(self._count)]
         try:
-            self._round(wires, frame)  # what the broker allocates per connection, it has allocated after this
-            memory_kb = (side.rss_anon_mb() - before_mb) * 1000 / self._count
+            self._round(wires, frame)  # the broker has allocated all per connection after this
             requests = self._count * self.ROUNDS
             took, figures = with_cost(side, self._cost, requests / 1000, lambda: self._rounds(wires, frame))
         finally:
             for wire in wires:
                 wire.socket.close()
         delete_topic(side, topic)
-        return {self._rate: requests / took, self._memory: max(memory_kb, 0.0), **figures}
+        return {self._rate: requests / took, **figures}
 
     def _rounds(self, wires: Sequence[Wire], frame: bytes) -> float:
         started = time.monotonic()

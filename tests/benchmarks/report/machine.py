@@ -6,7 +6,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,11 +28,11 @@ def facts(run: str) -> Mapping[str, str]:
         "Ottla": _output(sys.executable, "-m", "broker", "--version") or "unknown",
         "Apache Kafka": _kafka_version(),
         "Machine": f"{os.cpu_count()} cores ({_processor()}), {int(memory.split()[1]) / (1 << 20):.0f} GiB of memory",
-        "System": f"{platform.system()} {platform.release()}",
-        "Python": f"{platform.python_version()} ({platform.python_compiler()}, {_optimisation()})",
+        "System": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "Python": f"{platform.python_version()} ({platform.python_compiler()})",
         "Java": (_output("java", "-version") or "none").splitlines()[0],
         "librdkafka": confluent_kafka.libversion()[0],
-        "kcat": (_output("kcat", "-V") or "none").splitlines()[-1],
+        "kcat": (_output("kcat", "-V") or "none").splitlines()[-1].partition(" builtin")[0],
         "Go": _output("go", "version") or "none",
     }
 
@@ -59,11 +58,6 @@ def touch_memory() -> float:
 def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
-def _optimisation() -> str:
-    configured = sysconfig.get_config_var("CONFIG_ARGS") or ""
-    return "profile-guided" if "--enable-optimizations" in configured else "built without profile-guided optimisation"
 
 
 def _kafka_version() -> str:

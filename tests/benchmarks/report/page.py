@@ -82,7 +82,8 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 def _with_spread(figure: float | None, spread: Spread | None) -> str:
     if figure is None:
         return ""
-    return _figure(figure) + (f" ({_figure(spread[0])}–{_figure(spread[1])})" if spread else "")
+    several = spread is not None and spread[0] != spread[1]
+    return _figure(figure) + (f" ({_figure(spread[0])}–{_figure(spread[1])})" if spread and several else "")
 
 
 def _user(row: Row, broker: str) -> str:

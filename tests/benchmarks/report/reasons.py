@@ -19,6 +19,16 @@ REASONS: Final = (
         "Fewer Python calls per transaction; compiled coordinators.",
     ),
     Reason(
+        "5,000 connections",
+        "The client sends one request at a time from one thread, which limits both brokers.",
+        "A client of several processes.",
+    ),
+    Reason(
+        "franz-go",
+        "The whole topic is read within 0.2 s, so the figure is that of the client.",
+        "A larger topic.",
+    ),
+    Reason(
         "rebalance",
         "A heartbeat of the consumer protocol decodes and encodes nested arrays in Python, and 500 members send them at"
         " once to one event loop.",
