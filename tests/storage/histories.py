@@ -100,7 +100,7 @@ class History:
         self._append(marker, Origin.COORDINATOR)
         producer.in_transaction = False
 
-    def _append(self, batch: bytes, origin: Origin) -> None:
+    def _append(self, batch: bytes | bytearray, origin: Origin) -> None:
         end = self.log.log_end_offset
         buffer = bytearray(batch)
         try:

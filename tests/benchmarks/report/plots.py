@@ -5,12 +5,14 @@ from collections.abc import Sequence
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter, StrMethodFormatter
 
 from tests.benchmarks.report.rows import Row
 
 GREY, BETTER, WORSE = "#808080", "#2a7f62", "#c0504d"
 ROW_INCHES, WIDTH_INCHES, FRAME_INCHES = 0.27, 8.5, 0.9
 LABEL_LENGTH = 62
+TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def advantages(title: str, rows: Sequence[Row]) -> str:
@@ -39,11 +41,15 @@ def advantages(title: str, rows: Sequence[Row]) -> str:
                 fontsize=8,
             )
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(TICKS))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_yticks(list(places), names)
         axes.set_title(title, loc="left")
         axes.set_xlabel("times better than Apache Kafka")
         axes.axvline(1, color=GREY, linewidth=1)
         axes.margins(x=0.12)
+        axes.set_xlim(min(0.8, *values) / 1.3, max(1.25, *values) * 1.3)
         axes.tick_params(colors=GREY)
         axes.xaxis.label.set_color(GREY)
         for spine in axes.spines.values():

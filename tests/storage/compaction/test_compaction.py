@@ -122,7 +122,7 @@ class LogCleanerHarness:
     def _record(self, key: str, value: str | None) -> Record:
         return Record(self.now_ms, key.encode(), None if value is None else value.encode())
 
-    def _append(self, batch: bytes, origin: Origin = Origin.CLIENT) -> None:
+    def _append(self, batch: bytes | bytearray, origin: Origin = Origin.CLIENT) -> None:
         self.log.append_as_leader(bytearray(batch), LeaderEpoch(self.epoch), now_ms=self.now_ms, origin=origin)
         self.log.advance_high_watermark(self.log.log_end_offset)
 

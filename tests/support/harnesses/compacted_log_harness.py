@@ -157,7 +157,7 @@ class CompactedLogHarness:
     def _written(self, first: int, records: list[Record], producer: int) -> list[Written]:
         return [Written(first + at, one.key or b"", one.value, producer) for at, one in enumerate(records)]
 
-    def _append(self, batch: bytes, origin: Origin = Origin.CLIENT) -> int:
+    def _append(self, batch: bytes | bytearray, origin: Origin = Origin.CLIENT) -> int:
         now_ms = self.leader.clock.now_ms()
         info = self.log.append_as_leader(bytearray(batch), LeaderEpoch(self.epoch), now_ms=now_ms, origin=origin)
         self.log.advance_high_watermark(self.log.log_end_offset)
