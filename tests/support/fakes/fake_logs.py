@@ -46,7 +46,7 @@ class FakeLogs:
         broker.answer(ApiKey.LIST_OFFSETS, self._list_offsets)
         broker.answer(ApiKey.INIT_PRODUCER_ID, lambda _: InitProducerIdResponse(producer_id=PRODUCER_ID))
 
-    def append(self, topic: str, partition: int, batch: bytes) -> None:
+    def append(self, topic: str, partition: int, batch: bytes | bytearray) -> None:
         """Append a batch with the next offsets."""
         patched = bytearray(batch)
         patch(patched, 0, self.end(topic, partition), LeaderEpoch(0))
