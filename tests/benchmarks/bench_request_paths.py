@@ -36,9 +36,10 @@ from broker.net.request import ConnectionInfo
 from broker.net.stats import ListenerStats
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
+from protocol.headers import decode_response
 from protocol.messages import Message
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.primitives import Buffer
 from storage.files import OsFileSystem
 from tests.support.harnesses.data_plane import DataPlane, batch
@@ -150,8 +151,11 @@ class RequestPaths:
         body = encode_bytes(request, version)
         return (len(header) + len(body)).to_bytes(4, "big") + header + body
 
-    def send(self, frames: list[bytes]) -> None:
-        """Feed the requests to the connection one by one, as the event loop does."""
+    def send(self, frames: list[bytes]) -> bytes:
+        """Feed the requests to the connection one by one, as the event loop does; return the last response, without
+        its size prefix.
+        """
+        answer: list[Buffer] = []
         connection, sent = self.connection, self.transport.sent
         for frame in frames:
             position, size = 0, len(frame)
@@ -162,7 +166,9 @@ class RequestPaths:
                 connection.buffer_updated(taken)
                 position += taken
             assert sent, "the request has no response"
+            answer[:] = sent
             sent.clear()
+        return b"".join(answer)[4:]
 
 
 def rows(paths: RequestPaths) -> Iterator[tuple[str, Frames, int]]:
@@ -171,6 +177,20 @@ def rows(paths: RequestPaths) -> Iterator[tuple[str, Frames, int]]:
     yield "produce, 16 KB, idempotent", paths.produce(BATCHED_BYTES, idempotent=True), 1_000
     yield "produce, 8 x 16 KB, idempotent", paths.produce(BATCHED_BYTES, partitions=8, idempotent=True), 200
     yield "fetch, 100 B", paths.fetch(100), 2_000
+
+
+def check(paths: RequestPaths, frames: Frames) -> None:
+    """Send one request, and raise AssertionError if a partition has an error or a fetch returns no records."""
+    (frame,) = frames(1)
+    answer = paths.send([frame])
+    if int.from_bytes(frame[4:6], "big") == ApiKey.PRODUCE:
+        produced = decode_response(ProduceResponse, PRODUCE_VERSION, answer)[1]
+        codes = [each.error_code for topic in produced.responses for each in topic.partition_responses]
+        assert not any(codes), codes
+    else:
+        fetched = decode_response(FetchResponse, FETCH_VERSION, answer)[1].responses[0].partitions[0]
+        assert not fetched.error_code, fetched
+        assert fetched.records, fetched
 
 
 def measure(paths: RequestPaths, frames: Frames, number: int) -> float:
@@ -204,6 +224,7 @@ def main() -> None:
         paths = RequestPaths(directory)
         print(f"{build_form()}, Python {sys.version.split()[0]}")
         for name, frames, number in rows(paths):
+            check(paths, frames)
             if options.profile is None:
                 print(f"{measure(paths, frames, number):10.1f} µs  {name}")
             elif name.startswith(options.profile):

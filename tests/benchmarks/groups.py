@@ -15,8 +15,8 @@ from tests.benchmarks.clients.measured import Topics
 from tests.benchmarks.coordinators import ConsumeCommitted, OffsetCommits, Rebalance, ShareGroup, TransactionalProduce
 from tests.benchmarks.metadata import pipeline, scale, spark
 from tests.benchmarks.replication_cluster import trio
-from tests.benchmarks.report.rows import Row, of_runs, once
-from tests.benchmarks.sides import Maker, Side
+from tests.benchmarks.report.rows import Row, compared, of_runs, once
+from tests.benchmarks.sides import Maker
 from tests.benchmarks.tiered import measure as tiered
 from tests.benchmarks.tiered import source as tiered_source
 from tests.benchmarks.workloads import (
@@ -94,23 +94,10 @@ def _compare(
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         both = [stack.enter_context(make(Path(directory) / make.__name__, more, client)) for make in makers()]
         for workload in chosen:
-            rows += _rows_of(workload, both, ask.runs_or(default_runs))
+            rows += compared(workload, both, ask.runs_or(default_runs))
         if with_memory:
             figures: Mapping[str, float | None] = {side.name: side.rss_anon_mb() for side in both}
             rows.append(once("anonymous memory after load", figures.get("ottla"), figures.get("kafka"), "MB", "lower"))
-    return rows
-
-
-def _rows_of(workload: Workload, both: Sequence[Side], runs: int) -> list[Row]:
-    results: dict[str, list[dict[str, float]]] = {side.name: [] for side in both}
-    for number in range(runs + 1):
-        for side in both:
-            result = workload.run(side)
-            if number:
-                results[side.name].append(result)
-    rows = of_runs(workload.figures, results)
-    for row in rows:
-        print(f"{row.name}: {row.ottla} against {row.kafka} {row.unit}", flush=True)
     return rows
 
 
@@ -212,7 +199,7 @@ def _acls(ask: Ask) -> list[Row]:
             for side in both:
                 if count:
                     load_acls(side.bootstrap, count)
-            rows += _rows_of(workload, both, ask.runs_or(MINUTES_RUNS))
+            rows += compared(workload, both, ask.runs_or(MINUTES_RUNS))
     return rows
 
 
@@ -245,13 +232,7 @@ def _three_nodes_java(ask: Ask) -> list[Row]:
         return []
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         both = [stack.enter_context(trio(make, Path(directory) / make)) for make in replication.makes_here()]
-        results: dict[str, list[dict[str, float]]] = {side.name: [] for side in both}
-        for number in range(ask.runs_or(MINUTES_RUNS) + 1):
-            for side in both:
-                result = workload.run(side)
-                if number:
-                    results[side.name].append(result)
-    return of_runs(workload.figures, results)
+        return compared(workload, both, ask.runs_or(MINUTES_RUNS))
 
 
 def _coordinator_load(ask: Ask) -> list[Row]:

@@ -18,10 +18,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tests.benchmarks.replication_cluster import IDS, TUNED, Trio, trio
-from tests.benchmarks.report.rows import Row, of_runs
+from tests.benchmarks.report.rows import Row, Workload, compared
 from tests.benchmarks.wire import Wire, check_produced, error_of_produced, produce_frame
 from tests.benchmarks.workloads import HIGHER, LOWER, costs, fill, write_lines
 from tests.support.kafka.apache_kafka import unavailable_reason
@@ -34,14 +34,6 @@ KILLS: Final = 3
 RUNS: Final = 3
 
 Figures = dict[str, float]
-
-
-class TrioWorkload(Protocol):
-    """A workload. `figures` has the names of the results of `run`, with unit and better direction."""
-
-    figures: dict[str, tuple[str, str]]
-
-    def run(self, side: Trio) -> Figures: ...
 
 
 class ReplicatedProduce:
@@ -145,13 +137,13 @@ def _until_acknowledged(side: Trio, frame: bytes, victim: int) -> float:
     raise AssertionError(f"{side.name}: no record was acknowledged within {GIVE_UP_S} s")
 
 
-PLAIN: Final[Sequence[Callable[[], TrioWorkload]]] = (
+PLAIN: Final[Sequence[Callable[[], Workload[Trio]]]] = (
     lambda: ReplicatedProduce(1000, 300_000),
     lambda: ReplicatedProduce(100, 1_000_000),
     ReplicatedLatency,
 )
 """Workloads with default timeouts, several runs each."""
-GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], TrioWorkload]], int]]] = {
+GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], Workload[Trio]]], int]]] = {
     "load": ({}, PLAIN, RUNS),
     "defaults": ({}, (lambda: Failover("default time-outs", of_controller=False),), KILLS),
     "tuned": (
@@ -176,20 +168,7 @@ def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tup
         with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
             both = [stack.enter_context(trio(make, Path(directory) / make, settings)) for make in makes]
             for workload in chosen:
-                rows += _rows_of(workload, both, runs or count)
-    return rows
-
-
-def _rows_of(workload: TrioWorkload, both: Sequence[Trio], runs: int) -> list[Row]:
-    results: dict[str, list[Figures]] = {side.name: [] for side in both}
-    for number in range(runs + 1):
-        for side in both:
-            figures = workload.run(side)
-            if number:
-                results[side.name].append(figures)
-    rows = of_runs(workload.figures, results)
-    for row in rows:
-        print(f"{row.name}: {row.ottla} against {row.kafka} {row.unit}", flush=True)
+                rows += compared(workload, both, runs or count)
     return rows
 
 

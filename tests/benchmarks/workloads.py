@@ -14,13 +14,14 @@ import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client import Client, ClientConfig
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from tests.benchmarks.report import rows
 from tests.benchmarks.report.rows import USER
 from tests.benchmarks.sides import NOTHING_MORE, Cpu, Side
 from tests.benchmarks.wire import Wire, check_produced, fetch_frame, fetched_bytes, produce_frame
@@ -30,14 +31,7 @@ TOPIC = 2
 ACLS_PER_REQUEST = 1000
 
 
-class Workload(Protocol):
-    """A workload. `figures` has the names of the results of `run`, with unit and better direction."""
-
-    figures: dict[str, tuple[str, str]]
-
-    def run(self, side: Side) -> dict[str, float]:
-        """Run once; return each figure."""
-        ...
+Workload = rows.Workload[Side]
 
 
 def costs(name: str, used: Cpu, factor: float) -> dict[str, float]:

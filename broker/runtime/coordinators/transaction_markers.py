@@ -5,8 +5,9 @@ belong to `__consumer_offsets`; each transaction by itself: gathering them saves
 the last. Kafka sends them over the network.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -26,6 +27,8 @@ from protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 _RETRY_MS: Final = 100
 """Pause before markers are sent again: after an error, without a leader, or without a connection."""
 _VERSIONS: Final = (1, 2)
+_OWN_PER_TURN: Final = 64
+"""Limit of the markers that one turn of the loop appends to own partitions: a few milliseconds."""
 
 _log: Final = EventLog(__name__)
 
@@ -100,7 +103,7 @@ class TransactionMarkers:
             self._send(endpoint, queue)
         if called:
             # One turn later: the response to the client that waits for the present decision goes first.
-            self._runtime.loop.call_soon(partial(self._write_own, called))
+            self._runtime.loop.call_soon(partial(self._write_own, iter(called)))
         if self._queues and not self._is_due:
             self._is_due = True
             self._runtime.loop.call_soon(self._send_all)
@@ -109,12 +112,15 @@ class TransactionMarkers:
         self.figures.without_leader -= len(homeless)
         self._route(homeless)
 
-    def _write_own(self, due: list[DueMarker]) -> None:
-        """Append markers to partitions of this node."""
+    def _write_own(self, due: Iterator[DueMarker]) -> None:
+        """Append markers to partitions of this node, at most _OWN_PER_TURN; the next turn of the loop goes on."""
         assert self._own is not None
-        for each in due:
+        some = list(islice(due, _OWN_PER_TURN))
+        for each in some:
             if each.markers.lacks(each.partition):
                 self._own.write(each, partial(self._on_own, each))
+        if len(some) == _OWN_PER_TURN:
+            self._runtime.loop.call_soon(partial(self._write_own, due))
 
     def _on_own(self, due: DueMarker, code: ErrorCode) -> None:
         outcome = MarkerOutcome([], [], [])

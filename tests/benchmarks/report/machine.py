@@ -3,6 +3,7 @@
 import mmap
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def facts(run: str) -> Mapping[str, str]:
         "Python": f"{platform.python_version()} ({platform.python_compiler()})",
         "Java": (_output("java", "-version") or "none").splitlines()[0],
         "librdkafka": confluent_kafka.libversion()[0],
-        "kcat": (_output("kcat", "-V") or "none").splitlines()[-1].partition(" builtin")[0],
+        "kcat": _kcat_version(),
         "Go": _output("go", "version") or "none",
     }
 
@@ -58,6 +59,11 @@ def touch_memory() -> float:
 def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _kcat_version() -> str:
+    found = re.search(r"Version ([\d.]+).*(librdkafka [\d.]+)", _output("kcat", "-V") or "")
+    return f"{found[1]} ({found[2]})" if found else "none"
 
 
 def _kafka_version() -> str:

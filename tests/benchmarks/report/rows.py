@@ -3,12 +3,34 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Protocol, TypeVar
 
 DIGITS = 3
 USER = ":user"
 """End of the name of a figure that is the user part of the processor time of the figure before the colon."""
 
 Spread = tuple[float, float]
+
+
+class Named(Protocol):
+    """One side of a comparison: "ottla" or "kafka"."""
+
+    @property
+    def name(self) -> str: ...
+
+
+S = TypeVar("S", bound=Named)
+S_contra = TypeVar("S_contra", bound=Named, contravariant=True)
+
+
+class Workload(Protocol[S_contra]):
+    """A workload. `figures` has the names of the results of `run`, with unit and better direction."""
+
+    figures: dict[str, tuple[str, str]]
+
+    def run(self, side: S_contra, /) -> Mapping[str, float]:
+        """Run once; return each figure."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -45,6 +67,22 @@ class Row:
 def once(name: str, ottla: float | None, kafka: float | None, unit: str, better: str) -> Row:
     """Return the row of a figure that was measured once a side."""
     return Row(name, _rounded(ottla), _rounded(kafka), unit, better)
+
+
+def compared(workload: Workload[S], sides: Sequence[S], runs: int, *, warm_up: bool = True) -> list[Row]:
+    """Run a workload `runs` times on each side, alternately, after a run of each that does not count with `warm_up`;
+    print and return its rows.
+    """
+    results: dict[str, list[Mapping[str, float]]] = {side.name: [] for side in sides}
+    for number in range(runs + warm_up):
+        for side in sides:
+            figures = workload.run(side)
+            if number >= warm_up:
+                results[side.name].append(figures)
+    rows = of_runs(workload.figures, results)
+    for row in rows:
+        print(f"{row.name}: {row.ottla} against {row.kafka} {row.unit}", flush=True)
+    return rows
 
 
 def of_runs(figures: Mapping[str, tuple[str, str]], results: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Row]:

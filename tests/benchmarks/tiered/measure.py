@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from tests.benchmarks.paced_produce import Latencies, Rate, produce
 from tests.benchmarks.replication_cluster import IDS, Trio, trio
-from tests.benchmarks.report.rows import Row, of_runs, once
+from tests.benchmarks.report.rows import Row, compared, once
 from tests.benchmarks.tiered import metadata as remote_metadata
 from tests.benchmarks.tiered import store
 from tests.benchmarks.tiered.cluster import await_shrunk, kafkas_storage_missing, tier_settings, tiered
@@ -263,20 +263,7 @@ def _cluster_rows(directory: Path, chosen: Sequence[TieredWorkload], makes: Sequ
         for workload in chosen:
             if isinstance(workload, Outage):
                 workload.stores = stores
-            rows += _rows_of(workload, both)
-    return rows
-
-
-def _rows_of(workload: TieredWorkload, both: Sequence[Trio]) -> list[Row]:
-    results: dict[str, list[Figures]] = {side.name: [] for side in both}
-    for number in range(workload.runs):
-        for side in both:
-            figures = workload.run(side)
-            if number or workload.runs == 1:
-                results[side.name].append(figures)
-    rows = of_runs(workload.figures, results)
-    for row in rows:
-        print(f"{row.name}: {row.ottla} against {row.kafka} {row.unit}", flush=True)
+            rows += compared(workload, both, max(1, workload.runs - 1), warm_up=workload.runs > 1)
     return rows
 
 

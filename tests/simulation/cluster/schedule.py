@@ -179,7 +179,16 @@ class RandomSchedule(FaultSource):
             self._after(self._random.choice((0.0, 5.0, 50.0)), disturb)
 
 
-class DeposedTieredLeaders(RandomSchedule):
+class OneFault(RandomSchedule):
+    """A schedule with one kind of fault. The network delays and loses nothing, new controllers are left alone."""
+
+    def begin(self) -> None:
+        super().begin()
+        self._simulation.checker.on_active = _nothing
+        self._simulation.wires.weather = self._simulation.network.weather = Weather()
+
+
+class DeposedTieredLeaders(OneFault):
     """A schedule whose only faults are leaders of the tiered topic that do not learn that they are deposed."""
 
     _losing = 0.0
@@ -190,8 +199,6 @@ class DeposedTieredLeaders(RandomSchedule):
 
     def begin(self) -> None:
         super().begin()
-        self._simulation.checker.on_active = _nothing
-        self._simulation.wires.weather = self._simulation.network.weather = Weather()
         self._after(self._random.uniform(300.0, 1_500.0), self._depose_again)
 
     def _depose_again(self) -> None:
@@ -201,7 +208,7 @@ class DeposedTieredLeaders(RandomSchedule):
             self._after(ASK_AGAIN_MS, self._depose_again)
 
 
-class DeposedCoordinators(RandomSchedule):
+class DeposedCoordinators(OneFault):
     """A schedule whose only faults are transaction coordinators that do not learn that they are deposed."""
 
     def __init__(self, simulation: ClusterSimulator) -> None:
@@ -209,13 +216,8 @@ class DeposedCoordinators(RandomSchedule):
         self._faults = ((3, self._burst), (1, self._links.depose_coordinator))
         self._weights = [weight for weight, _ in self._faults]
 
-    def begin(self) -> None:
-        super().begin()
-        self._simulation.checker.on_active = _nothing
-        self._simulation.wires.weather = self._simulation.network.weather = Weather()
 
-
-class RottingStore(RandomSchedule):
+class RottingStore(OneFault):
     """A schedule whose only faults are bits that flip in the object store."""
 
     _deposes = False
@@ -226,13 +228,8 @@ class RottingStore(RandomSchedule):
         self._faults = ((1, self._burst), (2, self._store.rot))
         self._weights = [weight for weight, _ in self._faults]
 
-    def begin(self) -> None:
-        super().begin()
-        self._simulation.checker.on_active = _nothing
-        self._simulation.wires.weather = self._simulation.network.weather = Weather()
 
-
-class LosingStore(RandomSchedule):
+class LosingStore(OneFault):
     """A schedule whose only faults are objects that the store loses for good."""
 
     _deposes = False
@@ -241,11 +238,6 @@ class LosingStore(RandomSchedule):
     def __init__(self, simulation: ClusterSimulator) -> None:
         super().__init__(simulation)
         self._weights = [int(fault == self._burst) for _, fault in self._faults]
-
-    def begin(self) -> None:
-        super().begin()
-        self._simulation.checker.on_active = _nothing
-        self._simulation.wires.weather = self._simulation.network.weather = Weather()
 
 
 def _nothing(_: object) -> None:

@@ -21,7 +21,7 @@ from tests.simulation.replication.broker import Node
 from tests.simulation.replication.compacted_topic import NAME
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.link_faults import LinkFaults
-from tests.simulation.replication.lost_answers import LostAnswers
+from tests.simulation.replication.lost_responses import LostResponses
 from tests.simulation.replication.machine_faults import MachineFaults
 from tests.simulation.replication.producers import Producer
 from tests.simulation.replication.recreation import Recreation
@@ -45,7 +45,7 @@ class RandomSchedule:
         self._nodes = simulation.nodes
         self._is_over = False
         self._recreation = Recreation(simulation, self._note)
-        self._lost_answers = LostAnswers(simulation, self._note, self._move_leader_of, self._produce)
+        self._lost_responses = LostResponses(simulation, self._note, self._move_leader_of, self._produce)
         links = LinkFaults(simulation, self._random, self._note)
         machines = MachineFaults(simulation, self._random, self._note)
         self._faults: tuple[tuple[int, Callable[[], None]], ...] = (
@@ -92,13 +92,13 @@ class RandomSchedule:
         for producer in self._simulation.producers:
             self._after(self._random.expovariate(1.0 / scenario.produce_every_ms), self._producing(producer))
         self._recreation.begin()
-        self._lost_answers.begin()
+        self._lost_responses.begin()
         self._after(500.0 + self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
 
     def end(self) -> None:
         self._is_over = True
         self._recreation.end()
-        self._lost_answers.end()
+        self._lost_responses.end()
         self._cancel_all(_CANCELLATIONS)
 
     def _cancel_all(self, times: int) -> None:

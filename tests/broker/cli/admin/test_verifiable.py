@@ -9,6 +9,7 @@ from protocol.errors import ErrorCode
 from protocol.records.builder import Record, build_batch
 from tests.broker.cli.conftest import Ottla, Outcome
 from tests.broker.cli.test_console_consumer import FakeGroup
+from tests.support.clients.partition_states import until
 from tests.support.fakes.fake_broker import FakeBroker
 from tests.support.fakes.fake_logs import FakeLogs
 
@@ -60,8 +61,8 @@ class TestProducer:
             ("1", "7.1", -1),
             ("0", "7.2", -1),
         ]
-        # Without acknowledgements the last records may not have arrived yet.
-        assert {record.timestamp for record in logs.records("t", 0)} <= {5, 6, 7}
+        until(lambda: len(logs.records("t", 0)) == 3)  # no response says that they have arrived
+        assert [record.timestamp for record in logs.records("t", 0)] == [5, 6, 7]
 
     def test_refused_records_are_reported_and_the_run_goes_on(self, ottla: Ottla, logs: FakeLogs) -> None:
         logs.refusals = [ErrorCode.MESSAGE_TOO_LARGE]

@@ -1,6 +1,7 @@
 """Requests of a node to itself (`broker.runtime.coordinators.loopback`)."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker.clock import SystemClock
@@ -8,9 +9,11 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.net.peer import Done, Outcome, PeerUnavailable, SocketAddress
 from broker.runtime.coordinators.loopback import LoopbackPeers
+from broker.runtime.coordinators.own_markers import OwnMarkers
 from broker.runtime.coordinators.transaction_markers import TransactionMarkers
-from broker.transactions.markers import PendingMarkers
+from broker.transactions.markers import DueMarker, PendingMarkers
 from broker.transactions.state import Transaction, TransactionPartition, TransactionState
+from protocol.errors import ErrorCode
 from protocol.ids import LeaderEpoch
 from protocol.messages import Message
 from protocol.messages.metadata_records import BrokerEndpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord
@@ -141,8 +144,18 @@ class Requests:
         self.sent.append((endpoint, [marker.producer_id for marker in request.markers]))
 
 
-def two_leaders() -> MetadataImage:
-    """Return a cluster in which brokers 1 (here) and 2 (there) lead partitions 1 and 2 of the topic `t`."""
+class NotedMarkers(OwnMarkers):
+    """Notes the partitions of markers, and appends none."""
+
+    def __init__(self) -> None:
+        self.partitions: list[int] = []
+
+    def write(self, due: DueMarker, done: Callable[[ErrorCode], None]) -> None:
+        self.partitions.append(due.partition.partition)
+
+
+def two_leaders(led_here: Sequence[int] = (1,)) -> MetadataImage:
+    """Return a cluster in which broker 1 (here) leads these partitions of the topic `t`, and 2 (there) partition 2."""
     identity = Uuid(b"t" * 16)
     records = [TopicRecord("t", identity)]
     brokers = [
@@ -150,8 +163,8 @@ def two_leaders() -> MetadataImage:
         for number, at in ((1, HERE), (2, THERE))
     ]
     partitions = [
-        PartitionRecord(partition_id=number, topic_id=identity, replicas=[number], isr=[number], leader=number)
-        for number in (1, 2)
+        PartitionRecord(partition_id=number, topic_id=identity, replicas=[leader], isr=[leader], leader=leader)
+        for number, leader in (*((number, 1) for number in led_here), (2, 2))
     ]
     delta = MetadataDelta(EMPTY_IMAGE)
     delta.replay_all([*brokers, *records, *partitions])
@@ -175,4 +188,26 @@ async def test_markers_for_own_partitions_go_at_once_and_others_together() -> No
     assert requests.sent == [(HERE, [7]), (HERE, [8])]
     await asyncio.sleep(0)
     assert requests.sent[2:] == [(THERE, [7, 8])]
+    runtime.deadlines.close()
+
+
+async def test_markers_of_many_own_partitions_take_several_turns_of_the_loop() -> None:
+    own, led_here = NotedMarkers(), range(1000, 1150)
+    runtime, image = make_runtime(asyncio.get_running_loop(), clock=SystemClock()), two_leaders(led_here)
+    markers = TransactionMarkers(runtime, Requests(), lambda: image, "L", lambda: 1000, lambda to: to == HERE, own)
+    decided = Transaction(
+        producer_id=7,
+        producer_epoch=0,
+        timeout_ms=1000,
+        state=TransactionState.PREPARE_COMMIT,
+        partitions=frozenset(TransactionPartition("t", number) for number in led_here),
+        last_update_ms=0,
+    )
+    markers.send(PendingMarkers("id", decided, 0))
+    appended = []
+    for _ in range(3):
+        await asyncio.sleep(0)
+        appended.append(len(own.partitions))
+    assert appended == [64, 128, 150]
+    assert own.partitions == list(led_here)
     runtime.deadlines.close()

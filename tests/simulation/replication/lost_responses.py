@@ -26,7 +26,7 @@ _MOVE_MS: Final = 30.0
 _BATCHES: Final = CACHED_BATCHES + 8
 
 
-class LostAnswers:
+class LostResponses:
     """The lost responses of one history. `move` moves the leader of a partition."""
 
     def __init__(
