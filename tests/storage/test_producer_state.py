@@ -20,6 +20,7 @@ from storage.producer_state import (
     ProducerEntry,
     ProducerState,
 )
+from tests.storage.producer_entries import attributes_of
 
 
 def data(
@@ -278,6 +279,4 @@ def test_short_note_of_batches_in_order_agrees_with_the_general_one(batches: lis
         expected.add(CachedBatch(header.last_sequence, header.last_offset, records - 1, header.max_timestamp))
         offset, following = header.next_offset, header.last_sequence + 1
         entry = state.entries[7]
-        assert {name: getattr(entry, name) for name in entry.__slots__} == {
-            name: getattr(expected, name) for name in expected.__slots__
-        }
+        assert attributes_of(entry) == attributes_of(expected)

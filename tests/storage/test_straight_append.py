@@ -20,6 +20,7 @@ from storage.segment import LogSegment
 from storage.straight_append import COPIED_BYTES, append_straight
 from storage.validation import admit, admit_generally
 from storage.verification import Guard
+from tests.storage.producer_entries import attributes_of
 from tests.support.fakes.memory_files import MemoryFileSystem
 
 NOW = 1_700_000_000_000
@@ -200,9 +201,7 @@ def replicated(log: Log, sequence: int, *, records: int = 1) -> bytes:
 
 
 def producers_of(state: ProducerState) -> object:
-    entries = {
-        producer: {name: getattr(entry, name) for name in entry.__slots__} for producer, entry in state.entries.items()
-    }
+    entries = {producer: attributes_of(entry) for producer, entry in state.entries.items()}
     return entries, state.end_offset, state.open_transactions, state.first_unstable_offset
 
 

@@ -5,10 +5,8 @@ repeats them. This file knows neither sockets nor the meaning of any API.
 """
 
 import logging
-import types
-from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Protocol
 
 from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
@@ -17,6 +15,7 @@ from broker.api.pipeline.quota import RequestQuota
 from broker.api.pipeline.tracing import RequestTracing
 from broker.api.serving.context import RequestContext
 from broker.api.serving.errors import error_response
+from broker.api.serving.measured_steps import measured
 from broker.api.serving.route import Route
 from broker.clock import Clock
 from broker.net.request import CloseConnection, EncodedResponse, Request
@@ -28,8 +27,6 @@ from protocol.headers import encode_response
 from protocol.messages import Message
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _FAILURE = "request failed with an unexpected error api=%s"
 
@@ -121,7 +118,7 @@ class Dispatcher:
         request.end_step(now_ms)
         if quota is not None:
             quota.on_waiting(request, now_ms)
-        return _measured(later, request, self._clock)
+        return measured(later, request, self._clock)
 
     def refuse(self, request: Request, error: KafkaError) -> EncodedResponse:
         """Answer a served request with an error instead of handling it. Raises CloseConnection and DecodeError."""
@@ -181,23 +178,3 @@ class Dispatcher:
                 f"sent {route.key.name} version {header.api_version}, this listener serves versions {served}"
             )
         return encode_response(header.api_key, 0, header.correlation_id, route.unsupported_version())
-
-
-@types.coroutine
-def _measured(steps: Coroutine[Any, Any, T], request: Request, clock: Clock) -> Generator[Any, Any, T]:
-    """Run a coroutine, and add the time of each step on the event loop to the request."""
-    step = partial(steps.send, None)
-    while True:
-        request.begin_step(clock.monotonic_ms())
-        try:
-            awaited = step()
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        finally:
-            request.end_step(clock.monotonic_ms())
-        try:
-            value = yield awaited
-        except BaseException as error:  # noqa: BLE001  cancellation too belongs to the coroutine
-            step = partial(steps.throw, error)
-        else:
-            step = partial(steps.send, value)
