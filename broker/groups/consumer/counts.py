@@ -1,7 +1,7 @@
 """Counters over the members of a consumer group, so that no heartbeat iterates over them."""
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import TypeVar
 
 from broker.groups.consumer.member import ConsumerGroupMember, MemberSubscription
@@ -28,16 +28,10 @@ class MemberCounts:
             for protocol in member.classic.protocols:
                 _add(self.classic_protocols, protocol.name, by)
 
-    def subscriptions_after(
-        self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None
-    ) -> Counter[MemberSubscription]:
-        """Return the subscriptions with `after` in the place of `before`, a member."""
-        counts = self.subscriptions.copy()
-        if before is not None:
-            _add(counts, before.subscription, -1)
-        if after is not None:
-            _add(counts, after.subscription, 1)
-        return counts
+    def other_subscriptions(self, member: ConsumerGroupMember | None) -> Iterator[MemberSubscription]:
+        """Yield the subscriptions of all members but one."""
+        own = None if member is None or self.subscriptions[member.subscription] > 1 else member.subscription
+        return (each for each in self.subscriptions if each != own)
 
     def regex_count(self, regex: str) -> int:
         """Return the number of members that subscribe by this expression."""

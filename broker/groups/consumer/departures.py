@@ -20,7 +20,6 @@ from broker.groups.consumer.timers import (
     ConsumerSessionExpired,
     RevocationOverdue,
 )
-from broker.groups.consumer.topics import metadata_hash
 
 _log = getLogger(__name__)
 
@@ -81,7 +80,7 @@ class Departures:
         remaining = [subscription for subscription, count in subscriptions.items() if count]
         kept_regexes = {regex for _, regex in remaining}
         records += [regex_removed(group.group_id, regex) for regex in group.regexes if regex not in kept_regexes]
-        new_hash = metadata_hash(self._environment.topics(), group.topics_of_all(remaining))
+        new_hash = group.known_topics.hash(self._environment.topics(), group.topics_of_all(remaining))
         records.append(epoch_written(group.group_id, group.epoch + 1, new_hash))
         return CoordinatorResult(None, records)
 

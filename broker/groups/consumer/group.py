@@ -17,6 +17,7 @@ from enum import Enum
 
 from broker.groups.consumer.assignment import Assignment
 from broker.groups.consumer.counts import MemberCounts
+from broker.groups.consumer.known_topics import KnownTopics
 from broker.groups.consumer.member import (
     NEW_MEMBER_ASSIGNMENT,
     ConsumerGroupMember,
@@ -43,6 +44,7 @@ class ConsumerGroup:
     """A group whose coordinator assigns the partitions.
 
     `needs_metadata_check` is soft state: a subscribed topic may have changed since `metadata_hash` was computed.
+    `known_topics` is a cache.
     """
 
     def __init__(self, group_id: str) -> None:
@@ -56,6 +58,7 @@ class ConsumerGroup:
         self.regexes: dict[str, ResolvedRegex] = {}
         self.needs_metadata_check = True
         self.targets = TargetTable()
+        self.known_topics = KnownTopics()
         self._current: dict[str, MemberAssignment] = {}
         self._static_members: dict[str, str] = {}
         self._holders: dict[tuple[Uuid, int], str] = {}
@@ -114,7 +117,8 @@ class ConsumerGroup:
 
     def topics_of_all(self, subscriptions: Iterable[MemberSubscription]) -> frozenset[str]:
         """Return the names of all these subscriptions."""
-        return frozenset().union(*(self.topics_of(each) for each in subscriptions))
+        names = [self.topics_of(each) for each in subscriptions]
+        return names[0] if len(names) == 1 else frozenset().union(*names)
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.topics_of(each) for each in self.counts.subscriptions)
@@ -128,6 +132,7 @@ class ConsumerGroup:
         self.members[member.member_id] = member
         self.counts.change(member, 1)
         if former is None:
+            self.targets.add_member(member.member_id)
             self._count_reconciled(self.current(member.member_id), 1)
         if former is not None and former.instance_id is not None and former.instance_id != member.instance_id:
             self._static_members.pop(former.instance_id, None)
@@ -138,6 +143,7 @@ class ConsumerGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return
+        self.targets.remove_member(member_id)
         self.counts.change(member, -1)
         self._count_reconciled(self.current(member_id), -1)
         if member.instance_id is not None and self._static_members.get(member.instance_id) == member_id:

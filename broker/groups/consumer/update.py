@@ -17,6 +17,7 @@ from broker.groups.consumer.assignors.assignor import (
 )
 from broker.groups.consumer.environment import ConsumerGroupEnvironment
 from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.known_topics import TopicCounts
 from broker.groups.consumer.member import ConsumerGroupMember, MemberAssignment, MemberSubscription
 from broker.groups.consumer.reconciliation import next_assignment
 from broker.groups.consumer.records import (
@@ -28,7 +29,7 @@ from broker.groups.consumer.records import (
     target_epoch_written,
     target_written,
 )
-from broker.groups.consumer.topics import SubscribableTopic, metadata_hash
+from broker.groups.consumer.topics import SubscribableTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 
@@ -76,8 +77,8 @@ class GroupUpdate:
         group = self._group
         if not must_bump and not group.needs_metadata_check:
             return
-        subscriptions = group.counts.subscriptions_after(self._before, self._after)
-        new_hash = metadata_hash(self._environment.topics(), group.topics_of_all(subscriptions))
+        subscriptions = {self._after.subscription, *group.counts.other_subscriptions(self._before)}
+        new_hash = group.known_topics.hash(self._environment.topics(), group.topics_of_all(subscriptions))
         group.needs_metadata_check = new_hash != group.metadata_hash  # until written, which a refusal prevents
         if must_bump or group.needs_metadata_check:
             self.epoch = group.epoch + 1
@@ -121,7 +122,7 @@ class GroupUpdate:
         """Return the topics of a changed subscription; None when it is the former one."""
         if self._before is None or self._after.subscription == self._before.subscription:
             return None
-        return frozenset(topic.topic_id for topic in self._topics_of(self._after.subscription))
+        return frozenset(self._topic_counts(self._after.subscription).counts)
 
     @property
     def _replacing_id(self) -> str | None:
@@ -150,11 +151,9 @@ class GroupUpdate:
     def _changed_targets(self, assignor: PartitionAssignor) -> Mapping[str, Assignment]:
         """Return the targets that differ from the former ones, and those of members without one, in their order."""
         if isinstance(assignor, IncrementalAssignor) and (former := self._former_targets()) is not None:
-            changes = assignor.changes(former)
-            if changes is not None:
-                own_id = self._after.member_id
-                is_unwritten = not self._group.has_target(own_id) and own_id not in changes
-                return {**changes, own_id: NO_PARTITIONS} if is_unwritten else changes
+            changes, own_id = assignor.changes(former), self._after.member_id
+            is_unwritten = not self._group.has_target(own_id) and own_id not in changes
+            return {**changes, own_id: NO_PARTITIONS} if is_unwritten else changes
         targets = assignor.assign(self._assignable())
         changed: dict[str, Assignment] = {}
         for member_id in self._members():
@@ -167,17 +166,21 @@ class GroupUpdate:
     def _former_targets(self) -> FormerTargets | None:
         """Return the former targets if all members subscribe to the same topics, and no two share a partition."""
         group, own_id = self._group, self._after.member_id
-        sizes, covered = group.targets.sizes, group.targets.covered()
-        without_target = group.members.keys() - sizes.keys()
-        has_strangers = len(sizes) - (own_id in sizes) != len(group.members) - (own_id in group.members)
-        if covered is None or self._replacing_id is not None or has_strangers or not without_target <= {own_id}:
+        targets = group.targets
+        if self._replacing_id is not None or not targets.is_complete(except_for=own_id):
             return None
-        described = list(map(self._topics_of, group.counts.subscriptions_after(self._before, self._after)))
-        counts = {topic.topic_id: topic.partition_count for topic in described[0]}
-        if any(counts.keys() != {topic.topic_id for topic in each} for each in described[1:]):
+        own = self._topic_counts(self._after.subscription)
+        others = group.counts.other_subscriptions(self._before)
+        if any(self._topic_counts(each).counts.keys() != own.counts.keys() for each in others):
             return None
-        in_order = {member_id: sizes.get(member_id, 0) for member_id in (*group.members, own_id)}
-        return FormerTargets(in_order, covered, counts, group.target)
+        free = targets.free(own.counts)
+        if free is None:
+            return None
+        newcomer = None if own_id in group.members else own_id
+        return FormerTargets(targets.loads, newcomer, free, own.partition_count, targets.get)
+
+    def _topic_counts(self, subscription: MemberSubscription) -> TopicCounts:
+        return self._group.known_topics.counts(self._environment.topics(), self._group.topics_of(subscription))
 
     def _topics_of(self, subscription: MemberSubscription) -> list[SubscribableTopic]:
         """Return the existing topics of a subscription."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.groups.consumer.assignment import Assignment
+from broker.groups.consumer.loads import MemberLoads
 from protocol.primitives import Uuid
 
 
@@ -45,15 +46,16 @@ class AssignableGroup:
 
 @dataclass(frozen=True, slots=True)
 class FormerTargets:
-    """The targets of a homogeneous group, whose members have no partition in common.
+    """The targets of a homogeneous group: existing partitions, of which no two members have the same.
 
-    `sizes` has the number of partitions of each member, in the order of the group, `covered` all partitions of the
-    targets by topic, `counts` the partitions of each topic that the members subscribe to.
+    `loads` has the number of partitions of each member; `newcomer` joins behind them, without partitions. The members
+    subscribe to `partition_count` partitions, of which those in `free` have no owner.
     """
 
-    sizes: Mapping[str, int]
-    covered: Mapping[Uuid, Collection[int]]
-    counts: Mapping[Uuid, int]
+    loads: MemberLoads
+    newcomer: str | None
+    free: Mapping[Uuid, Collection[int]]
+    partition_count: int
     target: Callable[[str], Assignment]
 
 
@@ -75,8 +77,5 @@ class IncrementalAssignor(ABC):
     """The base of an assignor that can return changed targets alone, which saves the work for all other members."""
 
     @abstractmethod
-    def changes(self, former: FormerTargets) -> Mapping[str, Assignment] | None:
-        """Return the targets by which `assign` would differ from the former ones, in the order of the group.
-
-        None when `assign` must decide.
-        """
+    def changes(self, former: FormerTargets) -> Mapping[str, Assignment]:
+        """Return the targets by which `assign` would differ from the former ones, in the order of the group."""

@@ -7,7 +7,7 @@
 """  # noqa: E501  rows of a table
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from broker.groups.consumer.assignment import Assignment, assignment_from, in_order, union
@@ -27,13 +27,9 @@ class UniformAssignor(IncrementalAssignor):
             return {}
         return _filled(group) if group.is_homogeneous else balanced(group)
 
-    def changes(self, former: FormerTargets) -> Mapping[str, Assignment] | None:
-        """Return the changed targets; None when a target has partitions that no longer exist."""
-        has_foreign = any(
-            topic_id not in former.counts or max(partitions) >= former.counts[topic_id]
-            for topic_id, partitions in former.covered.items()
-        )
-        return None if has_foreign else _refilled(former)
+    def changes(self, former: FormerTargets) -> Mapping[str, Assignment]:
+        """Return the changed targets. The work grows with their number, not with that of all members."""
+        return _refilled(former)
 
 
 def _filled(group: AssignableGroup) -> Mapping[str, Assignment]:
@@ -65,34 +61,40 @@ def _filled(group: AssignableGroup) -> Mapping[str, Assignment]:
 
 def _refilled(former: FormerTargets) -> dict[str, Assignment]:
     """Return the changes that `_filled` makes to disjoint targets of existing partitions."""
-    size, extra = divmod(sum(former.counts.values()), len(former.sizes))
-    above = [member_id for member_id, count in former.sizes.items() if count > size]
-    favoured = set(above[:extra])
-    others = (member_id for member_id, count in former.sizes.items() if count <= size)
-    favoured.update(islice(others, extra - len(favoured)))
-    room = {
-        member_id: size + (member_id in favoured) - count
-        for member_id, count in former.sizes.items()
-        if count != size or member_id in favoured
-    }
-    changed: dict[str, Assignment] = {member_id: {} for member_id, count in room.items() if count}
-    free = {
-        topic_id: set() if len(covered) == count else set(range(count)).difference(covered)
-        for topic_id, count in sorted(former.counts.items())
-        for covered in (former.covered.get(topic_id, ()),)
-    }
-    for member_id in changed:
-        if room[member_id] < 0:
-            partitions = _each_in_order(former.target(member_id))
-            changed[member_id] = assignment_from(islice(partitions, former.sizes[member_id] + room[member_id]))
+    quotas = _changed_quotas(former)
+    changed: dict[str, Assignment] = {}
+    free = {topic_id: set(partitions) for topic_id, partitions in former.free.items()}
+    for member_id in sorted(quotas, key=former.loads.rank):
+        target, quota = former.target(member_id), quotas[member_id]
+        changed[member_id] = target
+        if quota < _size(target):
+            partitions = _each_in_order(target)
+            changed[member_id] = assignment_from(islice(partitions, quota))
             for topic_id, partition in partitions:
-                free[topic_id].add(partition)
-    added = ((topic_id, partition) for topic_id, indexes in free.items() for partition in sorted(indexes))
-    for member_id in changed:
-        if room[member_id] > 0:
-            own = former.target(member_id)
-            changed[member_id] = union(own, assignment_from(islice(added, room[member_id])))
+                free.setdefault(topic_id, set()).add(partition)
+    added = ((topic_id, partition) for topic_id in sorted(free) for partition in sorted(free[topic_id]))
+    for member_id, target in changed.items():
+        room = quotas[member_id] - _size(target)
+        if room:
+            changed[member_id] = union(target, assignment_from(islice(added, room)))
     return changed
+
+
+def _changed_quotas(former: FormerTargets) -> dict[str, int]:
+    """Return the quota of each member whose load differs from it."""
+    loads = former.loads
+    size, extra = divmod(former.partition_count, len(loads) + (former.newcomer is not None))
+    surplus = loads.count_above(size) - extra
+    quotas = dict.fromkeys(loads.above(size + 1), size + 1)
+    quotas.update(dict.fromkeys(loads.below(size), size))
+    if former.newcomer is not None and size:
+        quotas[former.newcomer] = size
+    if surplus > 0:
+        quotas.update(dict.fromkeys(islice(loads.above(size), surplus), size))
+    elif surplus < 0:
+        newcomer = () if former.newcomer is None else (former.newcomer,)
+        quotas.update(dict.fromkeys(islice(chain(loads.up_to(size), newcomer), -surplus), size + 1))
+    return quotas
 
 
 def _each_in_order(target: Assignment) -> Iterator[tuple[Uuid, int]]:

@@ -15,6 +15,7 @@ from broker.groups.consumer.assignors.assignor import (
 )
 from broker.groups.consumer.assignors.range import RangeAssignor
 from broker.groups.consumer.assignors.uniform import UniformAssignor
+from broker.groups.consumer.loads import MemberLoads
 from broker.groups.consumer.targets import TargetTable
 from protocol.primitives import Uuid
 
@@ -151,17 +152,24 @@ def test_uniform_keeps_a_balanced_assignment_of_different_subscriptions() -> Non
     assert max(loads) - min(loads) <= 1
 
 
-def former_targets(current: AssignableGroup) -> FormerTargets:
-    """Return the former targets of a homogeneous group in the form for changes."""
+def target_table(current: AssignableGroup) -> TargetTable:
+    """Return the former targets of a group in the form that the group keeps."""
     table = TargetTable()
     for name, member in current.members.items():
+        table.add_member(name)
         table.set(name, member.target)
-    covered = table.covered()
-    assert covered is not None
-    counts = {
-        topic_id: current.partition_count(topic_id) for topic_id in next(iter(current.members.values())).topic_ids
-    }
-    return FormerTargets(table.sizes, covered, counts, table.get)
+    return table
+
+
+def partition_counts(current: AssignableGroup) -> dict[Uuid, int]:
+    topic_ids = next(iter(current.members.values())).topic_ids
+    return {topic_id: current.partition_count(topic_id) for topic_id in topic_ids}
+
+
+def former_targets(table: TargetTable, counts: Mapping[Uuid, int], newcomer: str | None = None) -> FormerTargets | None:
+    """Return the former targets of a homogeneous group in the form for changes."""
+    free = table.free(counts)
+    return None if free is None else FormerTargets(table.loads, newcomer, free, sum(counts.values()), table.get)
 
 
 def test_changes_of_a_uniform_assignment_are_those_of_the_whole_one() -> None:
@@ -171,37 +179,105 @@ def test_changes_of_a_uniform_assignment_are_those_of_the_whole_one() -> None:
         subscribed = "".join(random.sample("tuv", random.randrange(1, 4)))
         names = [f"m{number}" for number in range(random.randrange(1, 12))]
         former: dict[str, Assignment] = {}
+        table = TargetTable()
+        for name in names:
+            table.add_member(name)
+        newcomer: str | None = None
         for number in range(8):
             current = group(topics, dict.fromkeys(names, subscribed), shown(former))
             whole = UniformAssignor().assign(current)
-            changes = UniformAssignor().changes(former_targets(current))
-            if changes is None:
+            targets = former_targets(table, partition_counts(current), newcomer)
+            if targets is None:
                 assert subscribed == "t", "only a dropped topic refuses"
             else:
+                changes = UniformAssignor().changes(targets)
                 assert {**{name: former.get(name, {}) for name in names}, **changes} == whole
                 assert all(former.get(name, {}) != target for name, target in changes.items())
                 assert list(changes) == [name for name in names if name in changes]
-            former = dict(whole)
+            if newcomer is not None:
+                table.add_member(newcomer)
+            former = {
+                name: each.target
+                for name, each in group(topics, dict.fromkeys(names, "t"), shown(whole)).members.items()
+            }
+            for name, target in former.items():
+                table.set(name, target)
+            newcomer = None
             if random.random() < 0.5 and len(names) > 1:
-                former.pop(names.pop(random.randrange(len(names))))
+                leaver = names.pop(random.randrange(len(names)))
+                former.pop(leaver)
+                table.remove(leaver)
+                table.remove_member(leaver)
             else:
-                names.append(f"n{number}")
+                newcomer = f"n{number}"
+                names.append(newcomer)
             if random.random() < 0.2:
                 subscribed = "t"
+            if random.random() < 0.2:
+                topics["t"] += random.randrange(3)
 
 
-def test_changes_are_refused_when_a_partition_is_gone() -> None:
+def test_targets_with_a_missing_partition_have_no_free_ones() -> None:
     current = group({"t": 2}, {"a": "t", "b": "t"}, {"a": "t0 t1", "b": "t2"})
-    assert UniformAssignor().changes(former_targets(current)) is None
+    table = target_table(current)
+    assert table.free(partition_counts(current)) is None
+    table.remove("b")
+    assert table.free(partition_counts(current)) == {}
+    table.set("a", {topic("u"): frozenset((0,))})
+    assert table.free(partition_counts(current)) is None
+    table.set("a", {topic("t"): frozenset((1,))})
+    assert table.free(partition_counts(current)) == {topic("t"): {0}}
 
 
-def test_targets_with_a_common_partition_have_no_count_until_they_are_disjoint() -> None:
+def test_targets_with_a_common_partition_have_no_free_ones_until_they_are_disjoint() -> None:
+    counts = {topic("t"): 3}
     table = TargetTable()
     table.set("a", assignment_from([(topic("t"), 0), (topic("t"), 1)]))
     table.set("b", assignment_from([(topic("t"), 1)]))
-    assert table.covered() is None
+    assert table.free(counts) is None
     table.set("a", assignment_from([(topic("t"), 0)]))
-    assert table.covered() == {topic("t"): {0, 1}}
+    assert table.free(counts) == {topic("t"): {2}}
     table.remove("b")
-    assert table.covered() == {topic("t"): {0}}
+    assert table.free(counts) == {topic("t"): {1, 2}}
     assert (len(table), "a" in table, "b" in table) == (1, True, False)
+
+
+def test_targets_are_complete_when_members_and_targets_match() -> None:
+    table = TargetTable()
+    table.add_member("a")
+    assert table.is_complete(except_for="a")
+    assert not table.is_complete(except_for="b")
+    table.set("a", assignment_from([(topic("t"), 0)]))
+    assert table.is_complete(except_for="b")
+    table.set("b", assignment_from([(topic("t"), 1)]))
+    assert not table.is_complete(except_for="b"), "a target without a member"
+    table.add_member("b")
+    assert table.is_complete(except_for="b")
+    table.remove_member("a")
+    assert not table.is_complete(except_for="b")
+    table.remove("a")
+    assert table.is_complete(except_for="b")
+
+
+def test_loads_keep_the_order_of_members() -> None:
+    random = Random(848)
+    loads, expected = MemberLoads(), dict[str, int]()
+    for number in range(400):
+        name = random.choice([*expected, f"m{number}"])
+        if name not in expected:
+            loads.add(name, 0)
+            expected[name] = 0
+        elif random.random() < 0.2:
+            loads.remove(name)
+            del expected[name]
+        else:
+            expected[name] = random.randrange(4)
+            loads.change(name, expected[name])
+        bound = random.randrange(4)
+        above = [each for each, load in expected.items() if load > bound]
+        assert list(loads.above(bound)) == above[::-1]
+        assert loads.count_above(bound) == len(above)
+        assert list(loads.up_to(bound)) == [each for each in expected if each not in above]
+        assert list(loads.below(bound)) == [each for each, load in expected.items() if load < bound]
+        assert sorted(expected, key=loads.rank) == list(expected)
+        assert len(loads) == len(expected)
