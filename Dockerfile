@@ -7,7 +7,7 @@ FROM debian:bookworm-slim AS debian
 FROM debian AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends binutils ca-certificates python3-venv \
+    && apt-get install -y --no-install-recommends binutils ca-certificates gcc libc6-dev python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/pip \
     && python3 -m venv --without-pip /opt/ottla
@@ -21,7 +21,8 @@ RUN python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb')
 COPY . ./
 # The commit that `ottla --version` prints: the build context has no .git.
 ARG OTTLA_COMMIT
-RUN $PIP install --no-compile --no-deps .
+# Hot modules are compiled to one extension module; pip installs mypyc for the build alone.
+RUN OTTLA_COMPILE=1 $PIP install --no-compile --no-deps .
 
 # Leaves out what no node runs: services of Amazon other than S3 and its credentials, self-tests, highlighters of other
 # languages, C sources, debug symbols.

@@ -13,7 +13,7 @@ SEEDS  ?= 1000
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz wheel test-compiled docs docs-check clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz wheel test-compiled test-compiled-short docs docs-check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,14 @@ test-compiled: $(BIN)/.installed-test  ## the tests of the hot modules against t
 	$(BIN)/python -m zipfile -e $(COMPILED)/dist/ottla-*.whl $(COMPILED)/checkout
 	cd $(COMPILED)/checkout && PYTHONPATH=$(CURDIR)/$(COMPILED)/checkout \
 		$(CURDIR)/$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+
+# A minute for every submission (`.ci/run`): the C compiler does not optimise, and the tests are those of the request path.
+SHORT := tests/broker/test_build_form.py tests/broker/api/test_fetch.py tests/broker/api/test_produce.py tests/broker/fetch \
+	tests/broker/net/test_connection*.py tests/storage/test_log.py tests/storage/test_straight_append.py \
+	tests/storage/test_validation.py tests/integration/test_node.py
+test-compiled-short: $(BIN)/.installed-test  ## a minute of test-compiled, for CI
+	@if [ "$$(./wheel_form.sh $(BIN)/python)" = 0 ]; then echo "the compiled form is not tested"; \
+		else $(MAKE) --no-print-directory test-compiled OTTLA_COMPILE_LEVEL=0 TESTS="$(SHORT)"; fi
 
 generate: $(BIN)/.installed  ## regenerate protocol/messages from schemas/
 	$(BIN)/python -m protocol.generate
@@ -128,9 +136,10 @@ fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the 
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
 	$(BIN)/python -m tests.broker.sasl.fuzz_logins --steps 1000000
 
-wheel: $(BIN)/.installed  ## build a wheel of this commit: dist/ottla-*.whl (OTTLA_COMPILE=1: hot modules compiled, for this Python)
+wheel: $(BIN)/.installed  ## build a wheel of this commit: dist/ottla-*.whl, compiled where a C compiler is (OTTLA_COMPILE=0: pure Python)
 	@rm -rf dist build/lib* build/bdist.*  # files of an earlier build would be packed as well
-	@$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir dist .
+	@form=$$(./wheel_form.sh $(BIN)/python) && OTTLA_COMPILE=$$form \
+		$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir dist .
 	@ls dist/ottla-*.whl
 
 docs: $(BIN)/.installed-docs  ## build the documentation as a site: build/site

@@ -54,9 +54,9 @@ def test_image_is_smaller_than_150_megabytes(engine: Engine) -> None:
     assert size < SIZE_MAX
 
 
-def test_image_tells_its_commit(engine: Engine) -> None:
+def test_image_tells_its_commit_and_has_compiled_modules(engine: Engine) -> None:
     told = engine.docker("run", "--rm", "ottla", "ottla", "--version")
-    assert told == "ottla 0.1.0 (commit 0123456789ab, pure Python)\n"
+    assert told == "ottla 0.1.0 (commit 0123456789ab, compiled)\n"
 
 
 def test_every_command_of_the_image_starts(engine: Engine) -> None:
