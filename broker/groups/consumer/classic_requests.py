@@ -197,7 +197,7 @@ class ClassicRequests:
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def leave(self, group: ConsumerGroup, leavers: list[MemberIdentity]) -> CoordinatorResult[Any, LeaveGroupResponse]:
-        """Remove classic members; others get UNKNOWN_MEMBER_ID."""
+        """Remove members of either protocol, as an administrator may ask; unknown ones get UNKNOWN_MEMBER_ID."""
         found: dict[str, ConsumerGroupMember] = {}
         answers: list[MemberResponse] = []
         for leaver in leavers:
@@ -207,7 +207,7 @@ class ClassicRequests:
                 holder = group.static_member(instance_id)
                 is_by_instance = not member_id and holder is not None
                 named = holder.member_id if is_by_instance and holder is not None else member_id
-                member, _ = self._member_or_raise(group, named, instance_id)
+                member = _find_member(group, named, instance_id)
                 found[member.member_id] = member
                 member_id = member.member_id
             except KafkaError as refusal:
@@ -218,10 +218,7 @@ class ClassicRequests:
     def _member_or_raise(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None
     ) -> tuple[ConsumerGroupMember, ClassicProtocolSupport]:
-        if instance_id is None:
-            member = group.member_or_raise(member_id)
-        else:
-            member = check_instance(group.static_member(instance_id), instance_id, member_id)
+        member = _find_member(group, member_id, instance_id)
         if member.classic is None:
             message = f"Member {member.member_id} does not use the classic protocol."
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
@@ -233,6 +230,13 @@ class ClassicRequests:
         holders = (group.holder(*partition) for partition in each_partition(group.target(member_id)))
         is_waiting = any(holder not in (None, member_id) for holder in holders)
         return current.state is ReconciliationState.UNRELEASED_PARTITIONS and not is_waiting
+
+
+def _find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
+    """Return the member. Raise KafkaError UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+    if instance_id is None:
+        return group.member_or_raise(member_id)
+    return check_instance(group.static_member(instance_id), instance_id, member_id)
 
 
 def _described(

@@ -54,7 +54,7 @@ def _member(group: ConsumerGroup, member: ConsumerGroupMember, topics: TopicsVie
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
-        subscribed_topic_regex=member.topic_regex or None,
+        subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(current.assigned, topics),
         target_assignment=_assignment(group.target(member.member_id), topics),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,

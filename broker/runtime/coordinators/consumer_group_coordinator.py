@@ -146,7 +146,7 @@ class ConsumerGroupCoordinator:
             if not self._is_enabled():
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             if not group_id:
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+                return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
             partition = self._partition_of(group_id)
             answer = self._shards.execute(partition, lambda shard: shard.consumer_groups.describe(group_id))
             return await answer if isinstance(answer, asyncio.Future) else answer

@@ -224,10 +224,25 @@ async def test_requests_of_classic_members_do_not_linger() -> None:
         assert synced.error_code == ErrorCode.NONE
         heartbeat = HeartbeatRequest("g", 2, joined.member_id)
         assert groups.heartbeat(heartbeat).error_code == ErrorCode.NONE
-        left = await groups.leave_group("g", [MemberIdentity(joined.member_id), MemberIdentity("m")])
+        left = await groups.leave_group("g", [MemberIdentity(joined.member_id), MemberIdentity("n")])
     assert [each.error_code for each in left.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
     refused = await groups.sync_group(SyncGroupRequest("g", 2, joined.member_id))
     assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    harness.close()
+
+
+async def test_leave_group_removes_consumers_and_leaves_a_classic_group() -> None:
+    harness = GroupCoordinatorHarness()
+    await beat(harness)
+    metadata = subscription("t")
+    request = JoinGroupRequest("g", 10_000, 60_000, "", None, "consumer", [JoinGroupRequestProtocol("range", metadata)])
+    groups = harness.groups
+    async with asyncio.timeout(30):
+        request.member_id = (await groups.join_group(request, Caller("c", "/h", 9))).member_id
+        assert (await groups.join_group(request, Caller("c", "/h", 9))).error_code == ErrorCode.NONE
+        left = await groups.leave_group("g", [MemberIdentity("m")])
+    assert [each.error_code for each in left.members] == [ErrorCode.NONE]
+    assert (await beat(harness, member_epoch=1)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     harness.close()
 
 

@@ -47,6 +47,7 @@ from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
 from tests.interop.wire import mutation_quota_cases, transaction_cases
 from tests.interop.wire.admin_cases import ADMIN_SCENARIOS
+from tests.interop.wire.group_cases import CONSUMER_SCENARIOS, with_conversations
 from tests.interop.wire.harness import WireHarness
 from tests.interop.wire.share_cases import SHARE_SCENARIOS
 from tests.interop.wire.streams_cases import STREAMS_SCENARIOS
@@ -930,10 +931,6 @@ SCENARIOS: Mapping[ApiKey, Callable[[WireHarness, int], Scenario]] = {
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
     ApiKey.DELETE_RECORDS: delete_records,
     ApiKey.FIND_COORDINATOR: find_coordinator,
-    ApiKey.JOIN_GROUP: join_group,
-    ApiKey.HEARTBEAT: heartbeat,
-    ApiKey.LEAVE_GROUP: leave_group,
-    ApiKey.SYNC_GROUP: sync_group,
     ApiKey.DESCRIBE_GROUPS: describe_groups,
     ApiKey.OFFSET_COMMIT: offset_commit,
     ApiKey.OFFSET_FETCH: offset_fetch,
@@ -950,6 +947,15 @@ SCENARIOS: Mapping[ApiKey, Callable[[WireHarness, int], Scenario]] = {
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.DELETE_TOPICS: delete_topics,
+    **with_conversations(
+        {
+            ApiKey.JOIN_GROUP: join_group,
+            ApiKey.HEARTBEAT: heartbeat,
+            ApiKey.LEAVE_GROUP: leave_group,
+            ApiKey.SYNC_GROUP: sync_group,
+        }
+    ),
+    **CONSUMER_SCENARIOS,
     **TRANSACTION_SCENARIOS,
     **ADMIN_SCENARIOS,
     **STREAMS_SCENARIOS,

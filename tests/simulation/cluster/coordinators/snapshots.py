@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from broker.coordination.shard import Shard
 from broker.groups.classic import ClassicGroup
+from broker.groups.consumer.loads import MemberLoads
 from broker.groups.offsets import OffsetStore
 from broker.groups.shard import GroupShard
 from broker.metrics.coordinator_loads import CoordinatorSnapshotFigures
@@ -158,6 +159,8 @@ def _plain(thing: Any) -> object:
     """Return an object as plain values, without functions."""
     if thing is None or isinstance(thing, str | bytes | int | float | Enum):
         return thing
+    if isinstance(thing, MemberLoads):
+        return dict(thing._loads)  # without ranks, which depend on members that have left
     if isinstance(thing, Mapping):
         return {key: _plain(value) for key, value in thing.items()}
     if isinstance(thing, set | frozenset):
