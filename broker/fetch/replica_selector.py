@@ -2,10 +2,16 @@
 
 The rule is in `broker.replication.read_replica`. The facts are the leader's view of its followers and the racks in the
 cluster metadata.
+
+A follower reads remote storage itself, but only the leader skips the holes in it and reads lost records from other
+replicas. A consumer that a follower could not serve returns to the leader with the same offset, and the leader then
+serves it. (Apache Kafka redirects it again, each time that it returns.)
 """
 
 from collections.abc import Callable
 from typing import Final
+
+from cachetools import TTLCache
 
 from broker.clock import Clock
 from broker.metadata.image.metadata_image import MetadataImage
@@ -14,8 +20,13 @@ from broker.replication.read_replica import ReplicaView, nearest_replica
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import NO_REPLICA
 from protocol.ids import BrokerId
+from protocol.primitives import Uuid
 
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+POSITIONS_MAX: Final = 1_000
+"""Number of remote positions whose redirection is remembered; the readers of a forgotten one are redirected again."""
+REMEMBERED_MS: Final = 60_000
+"""Time after the last fetch of a position during which its redirection is remembered."""
 
 
 class RackAwareReplicaSelector:
@@ -24,11 +35,16 @@ class RackAwareReplicaSelector:
     def __init__(self, image: Callable[[], MetadataImage], clock: Clock) -> None:
         self._image = image
         self._clock = clock
+        self._redirected: TTLCache[tuple[Uuid, int, int, str], bool] = TTLCache(
+            POSITIONS_MAX, REMEMBERED_MS, clock.monotonic_ms
+        )
+        """Redirected remote positions: topic id, partition index, offset, rack."""
 
     def replica_for(self, partition: Partition, offset: int, rack: str, listener: str) -> BrokerId:
         """Return the broker from which a consumer in `rack`, connected to `listener`, should read `offset`.
 
         The result is -1 if this broker is the nearest, or if it is not the leader: followers do not know the others.
+        It is -1 as well for a remote offset to which a consumer of that rack returns.
         """
         role = partition.role
         if not rack or not isinstance(role, LeaderRole):
@@ -37,7 +53,17 @@ class RackAwareReplicaSelector:
         leader = ReplicaView(role.broker_id, self._rack_of(role.broker_id, listener), 0, log.log_end_offset)
         members = [self._view(b, f, listener) for b, f in role.followers.items() if b in role.isr.committed]
         nearest = nearest_replica(rack, offset, leader, members)
-        return NO_REPLICA if nearest == role.broker_id else nearest
+        if nearest == role.broker_id:
+            return NO_REPLICA
+        is_remote = offset < log.local_log_start_offset
+        return NO_REPLICA if is_remote and self._has_returned(partition, offset, rack) else nearest
+
+    def _has_returned(self, partition: Partition, offset: int, rack: str) -> bool:
+        """Remember the redirection of a position; return whether it was remembered already."""
+        position = (partition.topic_id, partition.index, offset, rack)
+        has_returned = position in self._redirected
+        self._redirected[position] = True
+        return has_returned
 
     def _view(self, broker_id: BrokerId, follower: FollowerProgress, listener: str) -> ReplicaView:
         lag_ms = int(self._clock.monotonic_ms()) - follower.caught_up_ms

@@ -140,17 +140,24 @@ class ShareStateShard:
     # Commands.
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Outcome:
-        """Begin a state epoch: the group reads the partition from `start_offset` on."""
+        """Begin a state epoch: the group reads the partition from `start_offset` on.
+
+        A request for the present state epoch without a start offset is a late or repeated one, and changes nothing: the
+        partition's leader may have written acknowledgements since. (Apache Kafka resets the state.) The new state keeps
+        the highest leader epoch, so that former leaders stay fenced, also after a load.
+        """
         _check_partition(key)
         entry = self._entries.get(key)
         if entry is not None and UNCHANGED != state_epoch < entry.state_epoch:
             raise ShareStateRefusal(ErrorCode.FENCED_STATE_EPOCH)
         self._check_exists(key)
+        if entry is not None and state_epoch == entry.state_epoch and start_offset == UNCHANGED:
+            return CoordinatorResult(None)
         now_ms = self._clock.now_ms()
         state = ShareState(
             snapshot_epoch=0 if entry is None else entry.state.snapshot_epoch + 1,
             state_epoch=state_epoch,
-            leader_epoch=FIRST_LEADER_EPOCH,
+            leader_epoch=FIRST_LEADER_EPOCH if entry is None else entry.leader_epoch,
             start_offset=start_offset,
             create_ms=now_ms,
             write_ms=now_ms,

@@ -70,6 +70,26 @@ def test_repeated_read_of_a_leader_writes_nothing(harness: ShareStateHarness) ->
     assert harness.kinds() == ["snapshot", "update"]
 
 
+def test_repeated_initialization_keeps_acknowledgements(harness: ShareStateHarness) -> None:
+    harness.initialize(state_epoch=2, start_offset=-1)
+    harness.read(leader_epoch=1)
+    harness.write(StateBatch(0, 9, ACKNOWLEDGED, 1), state_epoch=2, leader_epoch=1, start_offset=0)
+    before = found(harness)
+    harness.initialize(state_epoch=2, start_offset=-1)
+    assert found(harness) == before
+    harness.initialize(state_epoch=2, start_offset=5)
+    assert (found(harness).start_offset, found(harness).batches) == (5, ()), "an administrator resets the group"
+
+
+def test_former_leaders_stay_fenced_after_another_initialization_and_a_reload(harness: ShareStateHarness) -> None:
+    harness.initialize(state_epoch=2)
+    harness.read(leader_epoch=4)
+    harness.initialize(state_epoch=3)
+    harness.reload(len(harness.log) - 1)
+    assert refusal(lambda: harness.read(3)) is ErrorCode.FENCED_LEADER_EPOCH
+    assert harness.read(4).state_epoch == 3
+
+
 def test_initialization_fences_former_state_epochs(harness: ShareStateHarness) -> None:
     harness.initialize(state_epoch=3, start_offset=0)
     harness.write(StateBatch(0, 9, ACKNOWLEDGED, 1), state_epoch=3)

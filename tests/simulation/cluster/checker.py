@@ -3,7 +3,8 @@ controllers between them, by the names in violations:
 
 - ImagesAreEqual: every image that a node publishes, from replay or from a snapshot, equals the replay of the committed
   log up to the same offset, and its delta names everything that has changed since the image before it.
-- TakeoverHasEverything: a controller that takes over has replayed the whole committed log.
+- TakeoverHasEverything: a controller that takes over has replayed the whole committed log of its epoch and of former
+  ones. A deposed leader may learn late that the records of its epoch were committed, and take over.
 - ControllerStateIsImage: the derived state of a controller (index of partitions, offsets of registrations, sessions)
   is that of its image.
 - EpochsRise: a change of a partition raises its partition epoch, and a change of its leader raises the leader epoch.
@@ -251,20 +252,21 @@ class ClusterChecker(EventLog):
     def on_takeover(self, replica: MetadataReplica, *, from_snapshot: bool) -> None:
         """Check a controller that becomes active, before its first decision."""
         self.counts.add("takeovers from a snapshot" if from_snapshot else "takeovers from replay")
-        node_id, controller = replica.node.id, replica.controller
+        node_id, controller, epoch = replica.node.id, replica.controller, replica.quorum.leader.epoch
         self.counts.add("takeovers of combined nodes", int(node_id in self._nodes))
         applied = controller.last_offset + 1
-        self.note(f"controller {node_id} takes over in epoch {replica.quorum.leader.epoch} at {applied}")
-        if applied < self.committed.end:
+        self.note(f"controller {node_id} takes over in epoch {epoch} at {applied}")
+        committed_end = self.committed.end_for_epoch(epoch)
+        if applied < committed_end:
             self.fail(
                 "TakeoverHasEverything",
-                f"controller {node_id} takes over with everything below {applied}, committed is {self.committed.end}",
+                f"controller {node_id} takes over with everything below {applied}, committed is {committed_end}",
             )
         image, expected = controller.image, self.committed.images.get(controller.image.offset)
         if image != expected:
             self.fail("TakeoverHasEverything", f"controller {node_id} takes over with another image at {image.offset}")
         self._check_index(replica)
-        self._newest_epoch = max(self._newest_epoch, replica.quorum.leader.epoch)
+        self._newest_epoch = max(self._newest_epoch, epoch)
         self.on_active(replica)
 
     def on_controller_event(self, replica: MetadataReplica) -> None:

@@ -18,10 +18,17 @@ class CommittedMetadata:
         self.images: dict[int, MetadataImage] = {-1: EMPTY_IMAGE}
         self.end = 0
         """The end offset of the committed log."""
+        self._epoch_starts: list[tuple[int, int]] = []
+        """The epochs of the committed log in order, each with its first offset."""
 
     @property
     def image(self) -> MetadataImage:
         return self._loader.image
+
+    def end_for_epoch(self, epoch: int) -> int:
+        """Return the end offset of the committed records of `epoch` and of former epochs."""
+        later = (start for each, start in reversed(self._epoch_starts) if each > epoch)
+        return min(later, default=self.end)
 
     def add(self, batches: Sequence[CommittedBatch]) -> int | None:
         """Replay the batches that are new; return the offset of a gap before them, None without one."""
@@ -34,6 +41,8 @@ class CommittedMetadata:
 
     def _replay(self, batch: CommittedBatch) -> None:
         before = self._loader.image
+        if not self._epoch_starts or batch.epoch > self._epoch_starts[-1][0]:
+            self._epoch_starts.append((batch.epoch, batch.base_offset))
         records = [decode_record(frame) for frame in batch.frames]
         self._loader.load(
             [RecordBatch(batch.base_offset, batch.last_offset, LeaderEpoch(batch.epoch), batch.timestamp_ms, records)]

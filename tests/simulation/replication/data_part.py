@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 _SLOTS: Final = 20
 _COMPACTION_MS: Final = 150.0
+_INTERNAL_SEGMENT_BYTES: Final = 1_500
+"""Room for the largest record of a coordinator, which holds all members of a group."""
 
 
 class DataPart:
@@ -192,6 +194,8 @@ def log_config(scenario: Scenario, image: MetadataImage, topic: str) -> LogConfi
             min_cleanable_dirty_ratio=0.01,
             delete_retention_ms=int(configs.get("delete.retention.ms", "86400000")),
         )
+    if topic.startswith("__"):
+        base = replace(base, segment_bytes=_INTERNAL_SEGMENT_BYTES)
     return replace(
         base,
         min_insync_replicas=int(configs.get("min.insync.replicas", "1")),

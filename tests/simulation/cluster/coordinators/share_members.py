@@ -15,7 +15,7 @@ from protocol.messages.share_acknowledge import (
 )
 from protocol.messages.share_fetch import AcknowledgementBatch as FetchedAcknowledgement
 from protocol.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest, ShareFetchResponse
-from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from protocol.messages.share_group_heartbeat import Assignment, ShareGroupHeartbeatRequest
 from protocol.primitives import Uuid, uuid_to_text
 from tests.simulation.cluster.coordinators.services import WireServices
 from tests.simulation.transactions.clients import Application, Program
@@ -38,7 +38,10 @@ Acquired = list[tuple[int, int]]
 
 
 class ShareMember(Application):
-    """A member of the share group of one partition. Near the end it accepts every record until `is_finished`."""
+    """A member of the share group of one partition. Near the end it accepts every record until `is_finished`.
+
+    The member fetches while the partition is assigned to it by the last response of the coordinator.
+    """
 
     def __init__(
         self, source: TransactionPartition, services: WireServices, rng: Random, is_finished: Callable[[], bool]
@@ -51,12 +54,17 @@ class ShareMember(Application):
         self._group_epoch = _JOIN_EPOCH
         self._session_epoch = 0
         self._next_beat_ms = 0.0
+        self._is_assigned = False
         super().__init__(services)
 
     def _run(self) -> Program:
         acquired: Acquired = []
         while not (self.is_stopping and self._is_finished()):
             yield from self._beat()
+            if not self._is_assigned:
+                acquired = []
+                yield _RETRY_MS
+                continue
             if acquired and self._rng.random() < 0.3:
                 yield from self._acknowledge(acquired)
                 acquired = []
@@ -92,10 +100,20 @@ class ShareMember(Application):
         code = ErrorCode(response.error_code)
         if code is ErrorCode.NONE:
             self._group_epoch = response.member_epoch
+            if response.assignment is not None:
+                self._is_assigned = self._is_in(response.assignment)
             self._next_beat_ms = self.services.now_ms() + _HEARTBEAT_MS
         else:
             assert code in _REJOIN, code
-            self._group_epoch = _JOIN_EPOCH
+            self._group_epoch, self._is_assigned = _JOIN_EPOCH, False
+
+    def _is_in(self, assignment: Assignment) -> bool:
+        """Whether an assignment includes the partition."""
+        topic_id = self._wires.topic_id(self._source.topic)
+        return any(
+            each.topic_id == topic_id and self._source.partition in each.partitions
+            for each in assignment.topic_partitions
+        )
 
     def _types(self) -> list[int]:
         weights = _ACCEPT if self.is_stopping else _WEIGHTS
