@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from broker.build_form import COMPILED, build_form
 from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
@@ -250,6 +251,7 @@ def test_tracked_backlog_equals_a_full_listing(fs: MemoryFileSystem) -> None:
         assert backlog.size_bytes == sum(segment.size for segment in backlog.segments)
 
 
+@pytest.mark.skipif(build_form() == COMPILED, reason="objects of compiled classes take no patch")
 def test_long_backlog_is_listed_once(log: Log) -> None:
     tracked = CopyBacklog(log)
     assert len(tracked.at(-1).segments) == 3
