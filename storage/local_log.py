@@ -267,7 +267,8 @@ class LocalLog:
             raise OffsetOutOfRange(offset, self.log_start_offset, end)
         if offset >= upper or offset == end:
             return self._empty_slice(offset)
-        segment = self.segments.floor(offset)
+        active = self.active_segment
+        segment = active if offset >= active.base_offset else self.segments.floor(offset)
         if segment is None:
             raise OffsetMovedToTier(offset, self.log_start_offset, self.segments.first.base_offset)
         try:

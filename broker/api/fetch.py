@@ -18,12 +18,13 @@ from broker.api.pipeline.permission import CLUSTER_ACTION, CLUSTER_RESOURCE_NAME
 from broker.api.pipeline.quota import FetchQuota, mute, report_throttle
 from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
-from broker.api.serving.fetch_parsing import fetch_options, reader_of, session_request
+from broker.api.serving.fetch_parsing import TOPIC_IDS_FROM, fetch_options, positions_of, reader_of, session_request
 from broker.fetch.rounds import FetchRounds
 from broker.fetch.service import FetchService
-from broker.fetch.sessions import SessionRefused
+from broker.fetch.sessions import OpenFetch, SessionRefused
 from broker.fetch.source import FetchSource
 from broker.net.request_trace import Stage
+from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.reads import FetchTarget, LogReadResult
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -84,7 +85,7 @@ class FetchHandler:
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
         reader = reader_of(request, context.api_version)
-        opened = self._fetches.open(session_request(request, context.api_version, reader))
+        opened = self._open(request, context.api_version, reader)
         if isinstance(opened, SessionRefused):
             return FetchResponse(error_code=opened.error)
         options = fetch_options(request, context, reader)
@@ -112,6 +113,17 @@ class FetchHandler:
             return self._answer(context, rounds)
         return self._fetches.delay(rounds, partial(self._answer, context), context.when_input_ended)
 
+    def _open(self, request: FetchRequest, version: int, reader: FetchParams) -> OpenFetch | SessionRefused:
+        """Continue the session of a request that names known targets alone; open the targets of all other requests."""
+        epoch = request.session_epoch
+        if epoch > 0 and not request.forgotten_topics_data:
+            by_id = version >= TOPIC_IDS_FROM
+            positions = positions_of(request, by_id=by_id)
+            continued = self._fetches.advance(request.session_id, epoch, positions, uses_topic_ids=by_id)
+            if continued is not None:
+                return continued
+        return self._fetches.open(session_request(request, version, reader))
+
     def _answer(self, context: RequestContext, rounds: FetchRounds) -> FetchResponse:
         quota = self._quota
         if quota is not None and quota.is_enabled and not rounds.options.reader.is_follower:
@@ -121,13 +133,14 @@ class FetchHandler:
         settled = rounds.settle()
         response = FetchResponse(error_code=settled.error, session_id=settled.session_id)
         entries = _Entries(self._fetches.source, context, is_follower=rounds.options.reader.is_follower)
+        results = rounds.results
         topic: FetchableTopicResponse | None = None
         for target in settled.listed:
-            if topic is None or (topic.topic, topic.topic_id) != (target.topic, target.topic_id):
+            if topic is None or topic.topic_id != target.topic_id or topic.topic != target.topic:
                 topic = FetchableTopicResponse(target.topic, target.topic_id)
                 response.responses.append(topic)
-            topic.partitions.append(entries.entry(target, rounds.results[target]))
-        if context.api_version >= _CURRENT_LEADER_FROM:
+            topic.partitions.append(entries.entry(target, results[target]))
+        if entries.hints is not None:
             response.node_endpoints = [NodeEndpoint(*address) for address in entries.hints.addresses()]
         return response
 
@@ -151,21 +164,26 @@ def _denies(_topic: str) -> bool:
 
 
 class _Entries:
-    """Builds the partition entries of one response, in the version and for the reader of its request."""
+    """Builds the partition entries of one response, in the version and for the reader of its request.
 
-    __slots__ = ("_is_follower", "_source", "_version", "hints")
+    `hints` is None as long as no entry names a leader.
+    """
+
+    __slots__ = ("_is_follower", "_listener", "_source", "_version", "hints")
 
     def __init__(self, source: FetchSource, context: RequestContext, *, is_follower: bool) -> None:
         self._source = source
         self._version = context.api_version
         self._is_follower = is_follower
-        self.hints = LeaderHints(source.partitions.image, context.listener)
+        self._listener = context.listener
+        self.hints: LeaderHints | None = None
 
     def entry(self, target: FetchTarget, result: LogReadResult) -> PartitionData:
-        error = self._error_code(result.error)
-        leader = _NO_LEADER
-        if error in _REDIRECTED and self._version >= _CURRENT_LEADER_FROM:
-            leader = LeaderIdAndEpoch(*self.hints.leader_of(self._source.topic_image(target), target.index))
+        error, leader = result.error, _NO_LEADER
+        if error is not ErrorCode.NONE:
+            error = self._error_code(error)
+            if error in _REDIRECTED and self._version >= _CURRENT_LEADER_FROM:
+                leader = self._leader(target)
         diverging = result.diverging
         return PartitionData(
             target.index,
@@ -180,6 +198,11 @@ class _Entries:
             result.preferred_read_replica,
             result.records,
         )
+
+    def _leader(self, target: FetchTarget) -> LeaderIdAndEpoch:
+        if self.hints is None:
+            self.hints = LeaderHints(self._source.partitions.image, self._listener)
+        return LeaderIdAndEpoch(*self.hints.leader_of(self._source.topic_image(target), target.index))
 
     def _error_code(self, error: ErrorCode) -> ErrorCode:
         """Return the code that expresses an error to this reader in this version."""

@@ -131,18 +131,20 @@ class FetchRounds:
         """
         self._size_bytes, self._is_urgent = 0, False
         self.cold.clear()
-        room = self._max_bytes
+        room, targets = self._max_bytes, self.opened.targets
         if first:
-            self.opened.targets.judge_by(self.options.rights)
-        due = self.opened.targets.due()
+            targets.judge_by(self.options.rights)
+        due = targets.due()
         if self.remote is not None:
             self.remote.begin_round(due)
         for target in due:
             result = self._read(target, room, first=first)
             self.results[target] = result
-            self._size_bytes += result.size_bytes
+            size_bytes = result.size_bytes
+            if size_bytes:
+                self._size_bytes += size_bytes
+                room = max(0, room - size_bytes)
             self._is_urgent = self._is_urgent or result.is_urgent
-            room = max(0, room - result.size_bytes)
 
     def watch(self) -> None:
         """Watch the targets that have some records, but not enough; resting targets are watched already."""

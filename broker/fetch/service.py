@@ -5,14 +5,14 @@ results into responses.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.fetch.pending_fetch import PendingFetch
 from broker.fetch.quota import LeaderQuota
 from broker.fetch.replica_selector import RackAwareReplicaSelector
 from broker.fetch.rounds import FetchOptions, FetchRounds, FetchTerms
-from broker.fetch.sessions import FetchSessions, OpenFetch, SessionRefused, SessionRequest
+from broker.fetch.sessions import FetchSessions, OpenFetch, Position, SessionRefused, SessionRequest
 from broker.fetch.source import FetchSource
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
@@ -52,6 +52,13 @@ class FetchService:
     def open(self, request: SessionRequest) -> OpenFetch | SessionRefused:
         """Open or continue the session of a request; the result holds the targets to read."""
         return self._sessions.open(request, int(self._runtime.clock.monotonic_ms()))
+
+    def advance(
+        self, session_id: int, epoch: int, positions: Sequence[Position], *, uses_topic_ids: bool
+    ) -> OpenFetch | None:
+        """Continue a session that has all these targets; None leaves the request to `open`."""
+        now_ms = int(self._runtime.clock.monotonic_ms())
+        return self._sessions.advance(session_id, epoch, positions, now_ms, uses_topic_ids=uses_topic_ids)
 
     def read(self, opened: OpenFetch, options: FetchOptions) -> FetchRounds:
         """Run the first round of a request."""

@@ -23,10 +23,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from broker.runtime.loop.waiters import Watch, Watches
 from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, LogReadResult, SessionContact, TargetKey
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -42,6 +44,10 @@ def next_epoch(epoch: int) -> int:
     if epoch == FINAL_EPOCH:
         return FINAL_EPOCH
     return 1 if epoch == _LAST_EPOCH else epoch + 1
+
+
+Position = tuple[TargetKey, int, int, LeaderEpoch, LeaderEpoch, int]
+"""A target's key and its fields that a later request changes, in the order of `FetchTarget.adopt`."""
 
 
 class TargetSet:
@@ -74,9 +80,10 @@ class TargetSet:
 
     def due(self) -> list[FetchTarget]:
         """Return the targets that may have news, in order."""
-        if len(self._due) == len(self._by_key):
+        due = self._due
+        if len(due) == len(self._by_key):
             return list(self._by_key.values())
-        return sorted(self._due, key=_order)
+        return sorted(due, key=_order) if len(due) > 1 else list(due)
 
     def put(self, target: FetchTarget) -> None:
         """Add a target at the end, or update the target of the same partition; it becomes due."""
@@ -87,6 +94,22 @@ class TargetSet:
         else:
             known.adopt(target)
             self._make_due(known)
+
+    def move(self, positions: Sequence[Position]) -> bool:
+        """Take the positions of known targets, which become due; return false, with no effect, if one is unknown."""
+        known = self._by_key
+        for position in positions:
+            if position[0] not in known:
+                return False
+        for key, offset, max_bytes, leader_epoch, last_fetched_epoch, log_start_offset in positions:
+            target = known[key]
+            target.fetch_offset = offset
+            target.max_bytes = max_bytes
+            target.current_leader_epoch = leader_epoch
+            target.last_fetched_epoch = last_fetched_epoch
+            target.log_start_offset = log_start_offset
+            self._make_due(target)
+        return True
 
     def forget(self, key: TargetKey) -> None:
         """Remove a target if it is in the set."""
@@ -152,9 +175,10 @@ class TargetSet:
 
     def _make_due(self, target: FetchTarget) -> None:
         self._due[target] = None
-        target.end_rest()
+        if target.session is not None:
+            target.end_rest()
         watch = self._watches.get(target)
-        if watch is not None:
+        if watch is not None and watch.is_armed:
             watch.disarm()
 
     def _unwatch(self, target: FetchTarget) -> None:
@@ -209,8 +233,7 @@ class SessionRequest:
     forgotten: Sequence[TargetKey] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SessionResponse:
+class SessionResponse(NamedTuple):
     """The session part of a fetch response, and the targets to list in it, in order."""
 
     error: ErrorCode
@@ -294,7 +317,8 @@ class IncrementalFetch:
         if self.session.epoch != self.epoch:  # a later request of the session has arrived meanwhile
             return SessionResponse(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self.session.id, ())
         self.targets.on_change = None
-        listed = [target for target in sorted(results, key=_order) if _note_sent(target, results[target])]
+        ordered = sorted(results, key=_order) if len(results) > 1 else results
+        listed = [target for target in ordered if _note_sent(target, results[target])]
         for target in listed:
             if results[target].size_bytes > 0:
                 self.targets.move_to_end(target)
@@ -364,6 +388,17 @@ class FetchSessions:
             return SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return self._open_incremental(session, request, now_ms)
 
+    def advance(
+        self, session_id: int, epoch: int, positions: Sequence[Position], now_ms: int, *, uses_topic_ids: bool
+    ) -> IncrementalFetch | None:
+        """Continue a session with new positions of its targets; return None, with no effect, unless the request is the
+        session's next one and names known targets only. `open` takes such requests, too, and all others.
+        """
+        session = self._by_last_use.get(session_id)
+        if session is None or session.epoch != epoch or session.uses_topic_ids != uses_topic_ids:
+            return None
+        return self._continue(session, now_ms) if session.targets.move(positions) else None
+
     def maybe_create(self, full: FullFetch, now_ms: int) -> FetchSession | None:
         """Create a session for the targets of `full`; None if the cache is full and no session may be evicted."""
         if len(self._by_last_use) >= self._slots and not self._evict_for(full, now_ms):
@@ -396,6 +431,9 @@ class FetchSessions:
         if not len(session.targets):
             self._remove(session.id)
             return Sessionless(TargetSet(request.targets, now_ms=now_ms))
+        return self._continue(session, now_ms)
+
+    def _continue(self, session: FetchSession, now_ms: int) -> IncrementalFetch:
         session.last_used_ms = session.targets.contact.last_ms = now_ms
         session.size = len(session.targets)
         self._by_last_use.move_to_end(session.id)

@@ -38,7 +38,7 @@ from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
 from protocol.headers import decode_response
 from protocol.messages import Message
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.primitives import Buffer
 from storage.files import OsFileSystem
@@ -46,6 +46,7 @@ from tests.support.harnesses.data_plane import DataPlane, batch
 
 PRODUCE_VERSION = 11
 FETCH_VERSION = 12
+SESSION_VERSION = 17  # topics by id
 PARTITIONS = 8
 PRODUCER_ID = 4_000
 RUNS = 9
@@ -92,6 +93,10 @@ class RequestPaths:
     def __init__(self, directory: str) -> None:
         self.node = node = DataPlane(directories=(directory,), files=OsFileSystem())
         node.create_topic("t", PARTITIONS)
+        for broker in (2, 3):
+            node.register_broker(broker)
+        self._consumed = node.create_topic("consumed", PARTITIONS)
+        self._replicated = node.create_topic("replicated", PARTITIONS, replicas=(1, 2, 3))
         clock = SystemClock()
         runtime = replace(node.runtime, clock=clock)
         produce = ProduceHandler(node.partitions, runtime, node.verifier)
@@ -144,6 +149,36 @@ class RequestPaths:
         request = FetchRequest(topics=[FetchTopic("t", partitions=[target])], max_bytes=1_000_000, min_bytes=1)
         return lambda number: [self._frame(ApiKey.FETCH, FETCH_VERSION, request) for _ in range(number)]
 
+    def session_fetch(self, size: int, *, moved: int = 1, follower: bool = False) -> Frames:
+        """Return requests in an incremental session with all partitions of a topic. Each request names the positions of
+        `moved` of them, and the response has a batch of `size` bytes of each; the others are read to their end.
+        """
+        name, identity = ("replicated", self._replicated) if follower else ("consumed", self._consumed)
+        offsets = [self.node.partition(name, i).append(batch(b"x" * size), 1).first_offset for i in range(PARTITIONS)]
+        for index in range(moved):
+            self.node.partition(name, index).append(batch(b"x" * size), 1)
+        offsets[moved:] = [offset + 1 for offset in offsets[moved:]]
+        targets = [FetchPartition(i, 0, o, 0, 0, size + 100) for i, o in enumerate(offsets)]
+        request = FetchRequest(
+            topics=[FetchTopic(topic_id=identity, partitions=targets)], max_wait_ms=0, max_bytes=50_000_000, min_bytes=1
+        )
+        if follower:
+            request.replica_state = ReplicaState(2, 1)
+        request.session_epoch = 0
+        answer = self.send([self._frame(ApiKey.FETCH, SESSION_VERSION, request)])
+        opened = decode_response(FetchResponse, SESSION_VERSION, answer)[1]
+        assert opened.session_id, opened
+        assert len(opened.responses[0].partitions) == PARTITIONS, opened
+        targets = [replace(each, fetch_offset=each.fetch_offset + 1, partition_max_bytes=1_048_576) for each in targets]
+        epochs = count(1)
+
+        def next_request() -> bytes:
+            named = [FetchTopic(topic_id=identity, partitions=targets[:moved])]
+            following = replace(request, topics=named, session_id=opened.session_id, session_epoch=next(epochs))
+            return self._frame(ApiKey.FETCH, SESSION_VERSION, following)
+
+        return lambda number: [next_request() for _ in range(number)]
+
     def _frame(self, key: int, version: int, request: Message) -> bytes:
         client = b"producer-1"
         header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + next(self._correlation).to_bytes(4, "big")
@@ -177,6 +212,9 @@ def rows(paths: RequestPaths) -> Iterator[tuple[str, Frames, int]]:
     yield "produce, 16 KB, idempotent", paths.produce(BATCHED_BYTES, idempotent=True), 1_000
     yield "produce, 8 x 16 KB, idempotent", paths.produce(BATCHED_BYTES, partitions=8, idempotent=True), 200
     yield "fetch, 100 B", paths.fetch(100), 2_000
+    yield "fetch in a session, 100 B", paths.session_fetch(100), 2_000
+    yield "fetch in a session, 8 x 16 KB", paths.session_fetch(BATCHED_BYTES, moved=PARTITIONS), 500
+    yield "follower's fetch, 8 x 16 KB", paths.session_fetch(BATCHED_BYTES, moved=PARTITIONS, follower=True), 500
 
 
 def check(paths: RequestPaths, frames: Frames) -> None:
@@ -188,7 +226,9 @@ def check(paths: RequestPaths, frames: Frames) -> None:
         codes = [each.error_code for topic in produced.responses for each in topic.partition_responses]
         assert not any(codes), codes
     else:
-        fetched = decode_response(FetchResponse, FETCH_VERSION, answer)[1].responses[0].partitions[0]
+        fetched = (
+            decode_response(FetchResponse, int.from_bytes(frame[6:8], "big"), answer)[1].responses[0].partitions[0]
+        )
         assert not fetched.error_code, fetched
         assert fetched.records, fetched
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from broker.api.serving.context import RequestContext
 from broker.fetch.rounds import FetchOptions
-from broker.fetch.sessions import SessionRequest
+from broker.fetch.sessions import Position, SessionRequest
 from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, TargetKey
 from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
@@ -15,6 +15,10 @@ READ_COMMITTED: Final = 1
 TOPIC_IDS_FROM: Final = 13
 _ANY_REPLICA_FROM: Final = 11
 _REPLICA_STATE_FROM: Final = 15
+
+# Consumers without a rack, which most fetches are from.
+_READER: Final = FetchParams(FetchIsolation.HIGH_WATERMARK, needs_leader=False)
+_COMMITTED_READER: Final = FetchParams(FetchIsolation.LAST_STABLE, needs_leader=False)
 
 
 def reader_of(request: FetchRequest, version: int) -> FetchParams:
@@ -31,7 +35,25 @@ def reader_of(request: FetchRequest, version: int) -> FetchParams:
     )
     if version < _ANY_REPLICA_FROM:
         return FetchParams(isolation, needs_leader=True)
+    if not request.rack_id:
+        return _COMMITTED_READER if isolation is FetchIsolation.LAST_STABLE else _READER
     return FetchParams(isolation, needs_leader=False, rack=request.rack_id)
+
+
+def positions_of(request: FetchRequest, *, by_id: bool) -> list[Position]:
+    """Return the positions that a request names, for a session that knows its targets."""
+    return [
+        (
+            (topic.topic_id if by_id else topic.topic, p.partition),
+            p.fetch_offset,
+            p.partition_max_bytes,
+            LeaderEpoch(p.current_leader_epoch),
+            LeaderEpoch(p.last_fetched_epoch),
+            p.log_start_offset,
+        )
+        for topic in request.topics
+        for p in topic.partitions
+    ]
 
 
 def session_request(request: FetchRequest, version: int, reader: FetchParams) -> SessionRequest:

@@ -54,9 +54,12 @@ def read(
     storage only, the result is an error with the offsets: followers get the error, for consumers the records are
     fetched.
     """
+    is_follower = reader.broker_id >= 0
     try:
-        result = _read(partition, target, reader, limits)
-        if reader.is_follower and result.diverging is None:
+        result = read_straight(partition, target, reader, limits)
+        if result is None:
+            result = _read(partition, target, reader, limits)
+        if is_follower and result.diverging is None:
             if is_first_look:
                 _report_follower(partition, target, reader)
             # Offsets that this fetch has committed are news for the next one. A follower that is out of sync must be
@@ -78,6 +81,40 @@ def read(
         return LogReadResult(error=ErrorCode.OFFSET_OUT_OF_RANGE)
     except LogDirFailure as failure:
         return LogReadResult(error=partition.offline(failure).code)
+    return result
+
+
+def read_straight(
+    partition: Partition, target: FetchTarget, reader: FetchParams, limits: FetchLimits
+) -> LogReadResult | None:
+    """Read an ordinary position in one pass; return None for a position that needs the general path.
+
+    Ordinary: this replica leads in the epoch that the target names, a follower is assigned and has the latest epoch of
+    the log, no truncation is under way, and the log has the offset. Both paths give the same results
+    (tests/broker/fetch/test_straight_fetch.py). Raises OffsetMovedToTier and LogDirFailure.
+    """
+    role, log, offset = partition.role, partition.log, target.fetch_offset
+    if not isinstance(role, LeaderRole) or partition.truncation.offsets is not None:
+        return None
+    if target.current_leader_epoch != role.epoch and target.current_leader_epoch != UNKNOWN_EPOCH:
+        return None
+    if target.last_fetched_epoch != UNKNOWN_EPOCH and target.last_fetched_epoch != log.epochs.latest_epoch:
+        return None
+    if reader.broker_id >= 0 and reader.broker_id not in role.followers:
+        return None
+    high_watermark, log_start_offset, bound = log.high_watermark, log.log_start_offset, log.log_end_offset
+    if not log_start_offset <= offset <= bound or log.failure is not None:
+        return None
+    isolation, last_stable_offset = reader.isolation, log.last_stable_offset
+    if isolation is not FetchIsolation.LOG_END:
+        bound = high_watermark if isolation is FetchIsolation.HIGH_WATERMARK else last_stable_offset
+    result = LogReadResult(ErrorCode.NONE, high_watermark, last_stable_offset, log_start_offset)
+    if offset < bound:
+        _add_records(result, log, target, isolation, limits)
+    else:
+        result.is_idle = True
+        if isolation is FetchIsolation.LAST_STABLE:
+            result.aborted = []
     return result
 
 
