@@ -360,10 +360,11 @@ class Node:
         http = await asyncio.to_thread(build_http, self._config, {**routes, **self._console.routes()})
         if http is None:
             return
-        http.open()
-        await http.start()
-        self._undo.callback(http.close)
-        _log.info("HTTP is served", url=http.url)
+        http.server.open()
+        await http.server.start()
+        self._undo.callback(http.server.close)
+        self._tasks.spawn(http.watch())
+        _log.info("HTTP is served", url=http.server.url)
 
     def _announce(self, *servers: Server) -> None:
         """Log that the node is in service, for operators and for programs that wait for the line."""

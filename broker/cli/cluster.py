@@ -31,7 +31,7 @@ from broker.supervisor.cluster_supervisor import ClusterSupervisor
 from broker.supervisor.layout import HOST, PORT_STEP, LocalNode, node_layout
 from broker.supervisor.node_supervisor import NodeDidNotStart
 from broker.supervisor.orphaned_node import wait_until_free
-from broker.supervisor.secure_settings import SECURE_DIRECTORY, TRUST_FILE, secure_node_settings
+from broker.supervisor.secure_settings import ADMIN, SECURE_DIRECTORY, TRUST_FILE, secure_node_settings
 from broker.supervisor.status_report import StatusReport
 from storage.files import FileLock, FileSystem, OsFileSystem
 
@@ -149,6 +149,7 @@ def _credentials(security: SecureDirectory, configs: Sequence[BrokerConfig]) -> 
     except OSError as error:
         raise CommandFailed(f"cannot use {error.filename}: {error.strerror}.") from error
     click.echo(f"client settings: {security.client_file}")
+    click.echo(f"console: log in as {ADMIN} with the password in {security.password_file}")
     return [scram_record(credential)]
 
 

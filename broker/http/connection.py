@@ -14,7 +14,8 @@ from typing import Protocol, TypeAlias
 
 import h11
 
-from broker.http.guard import CHALLENGE, HttpGuard
+from broker.http.access import HttpAccess
+from broker.http.guard import CHALLENGE
 from broker.http.messages import EventSource, HttpRequest, HttpResponse, Routes, find_handler
 from broker.logs import EventLog
 
@@ -47,13 +48,13 @@ class HttpConnection(asyncio.Protocol):
         routes: Routes,
         timers: HttpTimers,
         on_closed: OnClosed,
-        guard: HttpGuard | None = None,
+        access: HttpAccess | None = None,
     ) -> None:
         self._transport = transport
         self._routes = routes
         self._timers = timers
         self._on_closed = on_closed
-        self._guard = guard
+        self._access = HttpAccess() if access is None else access
         self._http = h11.Connection(h11.SERVER, HEAD_MAX_BYTES)
         self._request: h11.Request | None = None
         self._body: list[bytes] = []
@@ -142,7 +143,8 @@ class HttpConnection(asyncio.Protocol):
         if not path.startswith("/"):  # the absolute form, which proxies use
             return _plain(HTTPStatus.NOT_FOUND)
         authorization = _authorization(request)
-        if self._guard is not None and not self._guard.admits(path, authorization):
+        guard = self._access.guard
+        if guard is not None and not guard.admits(path, authorization):
             return _plain(HTTPStatus.UNAUTHORIZED)
         method = request.method.decode("ascii")
         handler = find_handler(self._routes, method, path)
@@ -156,7 +158,8 @@ class HttpConnection(asyncio.Protocol):
     def _parsed(
         self, request: h11.Request, method: str, path: str, query: str, authorization: bytes | None
     ) -> HttpRequest:
-        user = None if self._guard is None else self._guard.user_of(authorization)
+        guard = self._access.guard
+        user = None if guard is None else guard.user_of(authorization)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
         peer = self._transport.get_extra_info("peername")
         peer_host = str(peer[0]) if isinstance(peer, tuple) else ""

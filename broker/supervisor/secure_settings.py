@@ -1,7 +1,8 @@
 """Settings of a local cluster with `--secure`, of its nodes and of its clients. Pure.
 
 Clients connect to the listener CLIENT with TLS and SCRAM. Brokers and controllers prove who they are by certificates on
-listeners of their own. The standard authorizer lets in the nodes and the super user, and whoever they give rights to.
+listeners of their own. Console and metrics are served by HTTPS, for the users in a file of credentials. The standard
+authorizer lets in the nodes and the super user, and whoever they give rights to.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ ADMIN: Final = "admin"
 MECHANISM: Final = "SCRAM-SHA-512"
 SECURE_DIRECTORY: Final = "secure"
 TRUST_FILE: Final = "ca.pem"
+HTTP_CREDENTIALS_FILE: Final = "http.credentials"
 INTERNAL_PORT_STEP: Final = 2
 """Distance of a node's inter-broker port from its client port."""
 NODE_NAME: Final = "node-{}"
@@ -42,12 +44,21 @@ def secure_node_settings(layout: NodeLayout, directory: Path) -> list[str]:
         f"ssl.principal.mapping.rules={_PRINCIPALS_OF_NODES}",
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         f"super.users={';'.join(f'User:{name}' for name in (ADMIN, *nodes))}",
+        f"ottla.http.ssl.keystore.location={key_file(directory, layout.index + 1)}",
+        f"ottla.http.credentials.location={directory / HTTP_CREDENTIALS_FILE}",
+        "ottla.console.actions.enable=true",
     ]
 
 
 def key_file(directory: Path, number: int) -> Path:
     """Return the file with the private key and certificate of the node `number`, from 1."""
     return directory / f"{NODE_NAME.format(number)}.pem"
+
+
+def http_credentials(present: str, password: str) -> str:
+    """Return the lines of the HTTP listener's credentials with the super user's password; other lines stay."""
+    others = [line for line in present.splitlines() if line.partition(":")[0].strip() != ADMIN]
+    return "".join(f"{line}\n" for line in (f"{ADMIN}:{password}", *others))
 
 
 def client_settings(bootstrap: Sequence[str], directory: Path, password: str) -> dict[str, str]:

@@ -1,6 +1,9 @@
 """docker-compose.yml, checked by compose and our configuration loader, and built and run where OTTLA_COMPOSE=1."""
 
+import base64
+import http.client
 import json
+import ssl
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -304,17 +307,31 @@ def test_secure_profile_lets_in_the_super_user_alone(engine: Engine, tmp_path: P
         engine.docker(*secure, "up", "--detach", "--build", "secure-user", "secure-metadata-pipeline", timeout_s=3000)
         until(lambda: _status(engine, "secure-user")["State"]["Status"] == "exited", timeout_s=120)
         assert _status(engine, "secure-user")["State"]["ExitCode"] == 0
-        for name in ("librdkafka.properties", "ca.pem"):
+        for name in ("librdkafka.properties", "ca.pem", "admin.password"):
             engine.docker("cp", f"ottla-secure-node-1-1:/etc/kafka/secrets/{name}", str(tmp_path / name))
         settings = {**read_properties(str(tmp_path / "librdkafka.properties")), "ssl.ca.location": f"{tmp_path}/ca.pem"}
         admin = AdminClient(settings)
         admin.create_topics([NewTopic("secured", 1, 3)])["secured"].result(60)
         assert _produced(settings) is None
+        assert _principal(tmp_path, f"admin:{(tmp_path / 'admin.password').read_text().strip()}") == "User:admin"
+        assert _principal(tmp_path, "admin:wrong") is None
         assert _produced({**settings, "sasl.password": "wrong"}) is not None
         place = f"s3://ottla/secure/metadata?{STORE}"
         until(lambda: "latest.json" in _objects(engine, place, "secure-node-1"), timeout_s=PIPELINE_TIMEOUT_S)
     finally:
         engine.docker(*secure, "down", "--volumes", "--timeout", "60", check=False)
+
+
+def _principal(secrets: Path, login: str) -> str | None:
+    """Return the principal at the console of a secure node; None if the login is refused."""
+    trust = ssl.create_default_context(cafile=str(secrets / "ca.pem"))
+    connection = http.client.HTTPSConnection("127.0.0.1", 9744, timeout=30, context=trust)
+    authorization = f"Basic {base64.b64encode(login.encode()).decode()}"
+    connection.request("GET", "/console/api/session", headers={"Authorization": authorization})
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    return str(json.loads(text)["principal"]) if response.status == 200 else None
 
 
 def _produced(settings: Mapping[str, str]) -> str | None:

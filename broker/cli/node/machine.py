@@ -4,6 +4,7 @@ Derives the configurations, starts and watches the processes, passes their outpu
 configured HTTP listener, and restarts them one after another at SIGHUP.
 """
 
+import asyncio
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ from broker.config.environment import CLUSTER_ID
 from broker.config.errors import ConfigError
 from broker.config.exposure import override_warnings
 from broker.config.load import load_config
-from broker.http.server import HttpServer
 from broker.logs import EventLog, LogFormat
 from broker.net.listening import ListenError
 from broker.node.http import build_http
@@ -88,7 +88,7 @@ def run_machine(options: MachineOptions) -> None:
 
 async def _run(machine: Machine, nodes: Sequence[LocalNode]) -> None:
     health = MachineHealth([_member(config) for config in machine.brokers])
-    http: HttpServer | None = build_http(machine.config, health.routes())
+    http = build_http(machine.config, health.routes())
     supervisor = ClusterSupervisor(
         nodes,
         StatusReport(nodes, _LOG.info),
@@ -100,13 +100,15 @@ async def _run(machine: Machine, nodes: Sequence[LocalNode]) -> None:
     if http is None:
         await supervisor.run()
         return
-    http.open()
+    http.server.open()
+    watching = asyncio.ensure_future(http.watch())
     try:
-        await http.start()
-        _LOG.info("The health of all brokers is served", url=f"{http.url}/health/ready")
+        await http.server.start()
+        _LOG.info("The health of all brokers is served", url=f"{http.server.url}/health/ready")
         await supervisor.run()
     finally:
-        http.close()
+        watching.cancel()
+        http.server.close()
 
 
 def _check_directories(machine: Machine, options: MachineOptions) -> None:

@@ -1,5 +1,7 @@
 """The directory `secure` of a cluster: an authority, certificates of nodes, the super user's password, client settings.
 
+The super user has the same password for the HTTP listeners. Lines of other users in their credentials file are kept.
+
 The directory has mode 700 and its files mode 600. Each file is made if it is missing, so that an interrupted first
 start continues. Settings of clients are written at each start, because ports may change.
 """
@@ -21,10 +23,12 @@ from broker.config.listeners import ConfiguredListener
 from broker.supervisor.layout import HOST
 from broker.supervisor.secure_settings import (
     ADMIN,
+    HTTP_CREDENTIALS_FILE,
     MECHANISM,
     NODE_NAME,
     TRUST_FILE,
     client_settings,
+    http_credentials,
     key_file,
     librdkafka_settings,
     node_client_settings,
@@ -66,9 +70,14 @@ class SecureDirectory:
         """The super user's settings under Kafka's names."""
         return self.path / CLIENT_FILE
 
+    @property
+    def password_file(self) -> Path:
+        """The super user's password, for clients and for the console."""
+        return self.path / PASSWORD_FILE
+
     def is_complete(self) -> bool:
         """Whether the cluster has been made: the password is the last file that its nodes depend on."""
-        return (self.path / PASSWORD_FILE).exists()
+        return self.password_file.exists()
 
     def prepare(self, nodes: Sequence[BrokerConfig], now: datetime.datetime) -> str:
         """Make what is missing for nodes with these settings; see `prepare_for`."""
@@ -82,9 +91,8 @@ class SecureDirectory:
         authority = self._authority(now)
         for number, node in enumerate(nodes, start=1):
             self._keep_certificate(authority, number, node.hosts, now)
-        password_file = self.path / PASSWORD_FILE
-        if not password_file.exists():
-            write_private(password_file, f"{new_password()}\n")
+        if not self.password_file.exists():
+            write_private(self.password_file, f"{new_password()}\n")
         self._write_clients(
             [address for node in nodes for address in node.client_addresses],
             [address for node in nodes for address in node.internal_addresses],
@@ -94,7 +102,7 @@ class SecureDirectory:
     @property
     def password(self) -> str:
         """The super user's password."""
-        return (self.path / PASSWORD_FILE).read_text().strip()
+        return self.password_file.read_text().strip()
 
     def set_password(self, password: str) -> None:
         """Write another password of the super user, and the settings of clients with it."""
@@ -102,7 +110,7 @@ class SecureDirectory:
             read_properties(str(self.path / name))["bootstrap.servers"].split(",")
             for name in (CLIENT_FILE, NODE_CLIENT_FILE)
         )
-        write_private(self.path / PASSWORD_FILE, f"{password}\n")
+        write_private(self.password_file, f"{password}\n")
         self._write_clients(clients, internal)
 
     def renew_certificates(self, now: datetime.datetime) -> list[str]:
@@ -151,6 +159,15 @@ class SecureDirectory:
             (NODE_CLIENT_FILE, node_client_settings(internal, self.path, 1)),
         ):
             write_private(self.path / name, properties_text(settings))
+        self._write_http_credentials(password)
+
+    def _write_http_credentials(self, password: str) -> None:
+        """Write the HTTP credentials if the super user's password has changed: nodes load changed ones."""
+        file = self.path / HTTP_CREDENTIALS_FILE
+        present = file.read_text() if file.exists() else ""
+        wanted = http_credentials(present, password)
+        if wanted != present:
+            write_private(file, wanted)
 
     def _authority(self, now: datetime.datetime) -> PrivateAuthority:
         trust, key = self.path / TRUST_FILE, self.path / AUTHORITY_KEY_FILE

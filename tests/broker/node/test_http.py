@@ -35,8 +35,9 @@ def settings(directory: Path) -> list[str]:
 def test_metrics_need_credentials_and_health_does_not(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    server = build_http(load_config(None, settings(tmp_path), {})[0], ROUTES)
-    assert server is not None
+    http_side = build_http(load_config(None, settings(tmp_path), {})[0], ROUTES)
+    assert http_side is not None
+    server = http_side.server
     server.open()
     assert server.url.startswith("https://127.0.0.1:")
     context = ssl.create_default_context(cadata=AUTHORITY.pem)

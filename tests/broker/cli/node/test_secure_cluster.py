@@ -46,6 +46,7 @@ def test_only_the_owner_can_read_what_is_made(tmp_path: Path, security: SecureDi
         "ca-key.pem",
         "ca.pem",
         "client.properties",
+        "http.credentials",
         "librdkafka.properties",
         "node-1.pem",
         "node-2.pem",
