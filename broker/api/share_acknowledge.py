@@ -77,8 +77,8 @@ class ShareAcknowledgeHandler:
         for (topic_id, _), error in results.items():
             topic = partitions.by_id.get(topic_id)
             traffic = partitions.traffic.elsewhere if topic is None else topic.traffic
-            traffic.total_share_acknowledge_requests += 1
-            traffic.failed_share_acknowledge_requests += error is not ErrorCode.NONE
+            traffic.total_share_acknowledgement_requests += 1
+            traffic.failed_share_acknowledgement_requests += error is not ErrorCode.NONE
         return ShareAcknowledgeResponse(
             acquisition_lock_timeout_ms=self._shares.shares.settings(member.group_id).lock_duration_ms,
             responses=[ShareAcknowledgeTopicResponse(*topic) for topic in by_topic(entries).items()],

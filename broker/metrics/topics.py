@@ -28,8 +28,8 @@ class TopicMeters:
     failed_fetch_requests: int = 0
     total_share_fetch_requests: int = 0
     failed_share_fetch_requests: int = 0
-    total_share_acknowledge_requests: int = 0
-    failed_share_acknowledge_requests: int = 0
+    total_share_acknowledgement_requests: int = 0
+    failed_share_acknowledgement_requests: int = 0
     replication_bytes_in: int = 0
     replication_bytes_out: int = 0
     invalid_magic_number_records: int = 0
@@ -54,8 +54,8 @@ _HELP = {
     "failed_fetch_requests": "Fetch requests that failed, counted once per partition",
     "total_share_fetch_requests": "Share fetches with records or an error, counted once per partition",
     "failed_share_fetch_requests": "Share fetches that failed, counted once per partition",
-    "total_share_acknowledge_requests": "Share acknowledgements, counted once per partition in them",
-    "failed_share_acknowledge_requests": "Share acknowledgements that failed, counted once per partition",
+    "total_share_acknowledgement_requests": "Share acknowledgements, counted once per partition in them",
+    "failed_share_acknowledgement_requests": "Share acknowledgements that failed, counted once per partition",
     "replication_bytes_in": "Bytes of record batches fetched from leaders",
     "replication_bytes_out": "Bytes of record batches sent to followers",
     "invalid_magic_number_records": "Batches refused for an unsupported record format",

@@ -37,7 +37,8 @@ begin with `ottla_` have no counterpart in Kafka. [Dashboards and alerts](monito
   A node that is only a controller has those of the process, network, requests, quorum, metadata and quotas.
 - Clients with a metrics subscription (KIP-714) push metrics of their own, shown as `kafka_client_…` with the client's
   labels.
-- **KIP** is the proposal that defines the metric; metrics without one are older than KIPs, or Ottla's own.
+- **KIP** is the proposal that defines the metric, by its text or by the change in Kafka that adds the metric. Metrics
+  without one are older than KIPs, Ottla's own, or of a proposal that is not known.
 """
 
 
