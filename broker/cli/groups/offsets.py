@@ -1,6 +1,6 @@
 """--reset-offsets and --delete-offsets: requests to the brokers and output; `offset_reset` has the rules."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import click
 
@@ -19,6 +19,7 @@ from broker.cli.shared.advice import with_advice_for
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import EARLIEST, LATEST, commit_offsets, committed_offsets, list_offsets
 from broker.cli.shared.output import print_columns, print_json, width_of
+from broker.cli.shared.progress import ProgressBar
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_delete import (
@@ -92,11 +93,9 @@ def planned_offsets(
     committed: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
     """Return the new offset of each partition in the scope. Raises ResetError or KafkaError."""
-    earliest = list_offsets(client, dict.fromkeys(scope, EARLIEST))
-    latest = list_offsets(client, dict.fromkeys(scope, LATEST))
-    by_time = {}
-    if specification.strategy is ResetStrategy.BY_TIME:
-        by_time = list_offsets(client, dict.fromkeys(scope, specification.number))
+    times = [specification.number] if specification.strategy is ResetStrategy.BY_TIME else []
+    earliest, latest, *found = _listed(client, scope, EARLIEST, LATEST, *times)
+    by_time = found[0] if found else {}
     planned = {}
     for partition in scope:
         at = by_time.get(partition, -1)
@@ -113,11 +112,16 @@ def planned_offsets(
     return planned
 
 
+def _listed(client: Client, scope: Collection[TopicPartition], *timestamps: int) -> list[dict[TopicPartition, int]]:
+    """Return the offsets of the partitions for each timestamp. Shows progress: a topic may have many partitions."""
+    with ProgressBar("offsets", len(scope) * len(timestamps)) as progress:
+        return [list_offsets(client, dict.fromkeys(scope, each), advance=progress.advance) for each in timestamps]
+
+
 def _clamped(client: Client, plan: ResetPlan) -> ResetPlan:
     """Limit offsets from a file to the offsets of the partitions."""
     scope = {partition for offsets in plan.values() for partition in offsets}
-    earliest = list_offsets(client, dict.fromkeys(scope, EARLIEST))
-    latest = list_offsets(client, dict.fromkeys(scope, LATEST))
+    earliest, latest = _listed(client, scope, EARLIEST, LATEST)
     return {
         group: {
             partition: new_offset(

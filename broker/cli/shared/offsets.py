@@ -1,7 +1,8 @@
 """Offsets from the brokers: log ends, offsets by timestamp, committed offsets of groups."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from broker.client import Client, raise_for
 from protocol.api_keys import ApiKey
@@ -25,37 +26,50 @@ EARLIEST = -2
 CONSUMER_REPLICA_ID = -1
 NO_OFFSET = -1
 
+PARTITIONS_PER_REQUEST: Final = 1_000
+"""Limit of one ListOffsets request, so that long work shows progress and stays within the request timeout."""
+
 LAST_VERSION_WITH_NAMES = 9
 """Last version of OffsetCommit and OffsetFetch with topic names. Topic ids are of no use for deleted topics."""
 
 
 def list_offsets(
-    client: Client, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
+    client: Client,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = 0,
+    advance: Callable[[int], object] = lambda _count: None,
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition for a timestamp, LATEST or EARLIEST; -1 if no record is that late.
 
-    Raises KafkaError for the first partition that fails.
+    `advance` is told the number of partitions of each response. Raises KafkaError for the first partition that fails.
     """
     if not timestamps:
         return {}
-    leaders = _leaders(client, timestamps)
     offsets = {}
-    for node, partitions in leaders.items():
-        request = ListOffsetsRequest(
-            replica_id=CONSUMER_REPLICA_ID,
-            isolation_level=isolation_level,
-            topics=[
-                ListOffsetsTopic(topic, [ListOffsetsPartition(p.partition, -1, timestamps[p]) for p in group])
-                for topic, group in by_topic(partitions).items()
-            ],
-            timeout_ms=client.config.request_timeout_ms,
-        )
-        for found in client.node(node).call(request, ListOffsetsResponse).topics:
-            for result in found.partitions:
-                partition = TopicPartition(found.name, result.partition_index)
-                raise_for(result.error_code, str(partition))
-                offsets[partition] = result.offset
+    for node, partitions in _leaders(client, timestamps).items():
+        for start in range(0, len(partitions), PARTITIONS_PER_REQUEST):
+            asked = partitions[start : start + PARTITIONS_PER_REQUEST]
+            request = _list_request(client, {each: timestamps[each] for each in asked}, isolation_level)
+            for found in client.node(node).call(request, ListOffsetsResponse).topics:
+                for result in found.partitions:
+                    partition = TopicPartition(found.name, result.partition_index)
+                    raise_for(result.error_code, str(partition))
+                    offsets[partition] = result.offset
+            advance(len(asked))
     return offsets
+
+
+def _list_request(client: Client, timestamps: Mapping[TopicPartition, int], isolation_level: int) -> ListOffsetsRequest:
+    return ListOffsetsRequest(
+        replica_id=CONSUMER_REPLICA_ID,
+        isolation_level=isolation_level,
+        topics=[
+            ListOffsetsTopic(topic, [ListOffsetsPartition(p.partition, -1, timestamps[p]) for p in group])
+            for topic, group in by_topic(timestamps).items()
+        ],
+        timeout_ms=client.config.request_timeout_ms,
+    )
 
 
 def _leaders(client: Client, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
