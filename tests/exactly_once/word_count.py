@@ -79,8 +79,10 @@ def unavailable_streams_reason() -> str | None:
 class Application:
     """The instances of the word count. Each keeps its state directory over kills."""
 
-    def __init__(self, bootstrap: str, arguments: argparse.Namespace) -> None:
+    def __init__(self, bootstrap: str, arguments: argparse.Namespace, session_timeout_ms: int = 6_000) -> None:
+        """`session_timeout_ms` is for members of a classic group."""
         self._bootstrap = bootstrap
+        self._session_timeout_ms = session_timeout_ms
         self._arguments = arguments
         self._running = {number: self._start(number) for number in range(arguments.instances)}
 
@@ -102,7 +104,7 @@ class Application:
                 [
                     *("java", "-Xmx192m", "-cp", f"{STREAMS_JARS}:{STREAMS_JARS}/*:{JARS}/*", "WordCount"),
                     *(self._bootstrap, APPLICATION, str(state), self._arguments.protocol, self._arguments.guarantee),
-                    *("2", SOURCE, TARGET),
+                    *("2", SOURCE, TARGET, str(self._session_timeout_ms)),
                 ],
                 stdout=log,
                 stderr=log,

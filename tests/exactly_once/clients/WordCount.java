@@ -17,7 +17,8 @@ import org.apache.kafka.streams.state.Stores;
  * A word count with a repartition topic and a state store. Runs until it is killed; prints its states and errors.
  *
  * Arguments: bootstrap servers, application id, state directory, group protocol, processing guarantee, threads, input
- * topic, output topic. The output has a word as key, and the number of its occurrences so far as value.
+ * topic, output topic, session timeout of a classic group in milliseconds. The output has a word as key, and the number
+ * of its occurrences so far as value.
  */
 public class WordCount {
     public static void main(String[] arguments) throws Exception {
@@ -34,7 +35,7 @@ public class WordCount {
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
         settings.put(StreamsConfig.producerPrefix("transaction.timeout.ms"), "10000");
         if (arguments[3].equals("classic")) {
-            settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), "6000");
+            settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), arguments[8]);
             settings.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), "1000");
         }
         StreamsBuilder builder = new StreamsBuilder();
