@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 Cause = TypeVar("Cause")
 
@@ -31,6 +31,13 @@ class _Timer(Generic[Cause]):
         self.cause = cause
         self.deadline_ms = deadline_ms
         self.queued_ms = inf
+
+
+class DueTimer(NamedTuple, Generic[Cause]):
+    """A timer that has expired."""
+
+    key: str
+    cause: Cause
 
 
 class TimerQueue(Generic[Cause]):
@@ -87,7 +94,11 @@ class TimerQueue(Generic[Cause]):
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: float) -> Iterator[Cause]:
-        """Yield the causes due at `now_ms`, earliest first, and remove each as it is yielded.
+        """Yield the causes of the timers due, as `due_timers` does."""
+        return (timer.cause for timer in self.due_timers(now_ms))
+
+    def due_timers(self, now_ms: float) -> Iterator[DueTimer[Cause]]:
+        """Yield the timers due at `now_ms`, earliest first, and remove each as it is yielded.
 
         The caller handles each cause before it takes the next: a cause that the handling cancels or reschedules is not
         yielded.
@@ -96,7 +107,7 @@ class TimerQueue(Generic[Cause]):
             is_untouched = self._timers.get(key) is timer and timer.queued_ms == inf
             if is_untouched:
                 del self._timers[key]
-                yield timer.cause
+                yield DueTimer(key, timer.cause)
 
     def _take(self, now_ms: float) -> list[tuple[str, _Timer[Cause]]]:
         taken: list[tuple[str, _Timer[Cause]]] = []

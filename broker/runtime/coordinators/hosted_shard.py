@@ -44,6 +44,9 @@ _BATCH_OVERHEAD_BYTES = 61
 
 _ADAPTIVE_LINGER = -1
 
+_TIMER_RETRY_MS = 500
+"""Pause before a timer is due again whose records could not be written; the back-off of Kafka's coordinator timers."""
+
 _log = EventLog(__name__)
 
 
@@ -80,6 +83,11 @@ class CoordinatorOperation(Generic[R]):
             self._future.set_result(self.result.response)
         else:
             self._future.set_exception(KafkaError(error))
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the records could not be written."""
+        return self._is_settled and self._error is not ErrorCode.NONE
 
     def answer(self, loop: Loop) -> Answer[R]:
         """Return the response, or a future of it. Raise KafkaError when the operation has failed already."""
@@ -364,9 +372,11 @@ class HostedShard(Generic[S]):
         self._flush()
         now_ms = max(self._clock.monotonic_ms(), self._wake_ms)  # the loop's clock may fire slightly early
         try:
-            for cause in self.shard.timers.due(now_ms):
-                operation = CoordinatorOperation(self.shard.on_timer(cause))
+            for timer in self.shard.timers.due_timers(now_ms):
+                operation = CoordinatorOperation(self.shard.on_timer(timer.cause))
                 self._carry_out(operation, lingers=False)
+                if operation.has_failed and timer.key not in self.shard.timers:
+                    self.shard.timers.schedule(timer.key, _TIMER_RETRY_MS, timer.cause)
         except BaseException:
             self._on_broken()  # the remaining causes are lost, e.g. expired sessions
             raise

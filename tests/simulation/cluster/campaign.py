@@ -72,6 +72,17 @@ def run_members(seed: int, events: int, patches: Sequence[Patch] = ()) -> Simula
             gc.enable()
 
 
+def run_migrations(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed with members of both protocols in one group."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(
+                seed, RandomSchedule, events=events, tiered=False, coordinators=True, work=Work.MIGRATIONS
+            ).run()
+        finally:
+            gc.enable()
+
+
 def run_shares(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
     """Run one seed with members of a share group."""
     with planted(patches):

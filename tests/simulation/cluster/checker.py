@@ -103,6 +103,7 @@ class ClusterCounts(Counts):
         "assignments of members",
         "changes of owners",
         "generations of members",
+        "group migrations",
         "share records acquired",
         "share records acknowledged",
         "prunings of share states",

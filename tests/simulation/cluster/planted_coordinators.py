@@ -26,6 +26,7 @@ from tests.simulation.cluster.campaign import (
     run_coordinators,
     run_deposed_coordinators,
     run_members,
+    run_migrations,
     run_shares,
 )
 from tests.simulation.cluster.planted_bug import Planted
@@ -57,6 +58,7 @@ _MARKERS: Final = frozenset({"MarkersAreDecided"})
 _SNAPSHOTS: Final = frozenset({"SnapshotLoadsEqualReplays"})
 _SHARES: Final = frozenset({"AcknowledgedRecordsStaySo"})
 _OWNERS: Final = frozenset({"OwnersAreSole", "OwnersGiveUpFirst"})
+_LIVENESS: Final = frozenset({"Liveness"})
 
 
 def _answer_at_once(hosted: HostedShard[Any], operations: list[CoordinatorOperation[Any]], offset: int) -> None:
@@ -163,6 +165,9 @@ PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     ),
     "taking partitions from a member that has not given them up": Planted(
         (Patch(reconciliation, "_compute", _take_owned),), _OWNERS, 20, 2, run_members
+    ),
+    "forgetting timers whose records could not be written": Planted(
+        (Patch(CoordinatorOperation, "has_failed", False),), _LIVENESS, 20, 15, run_migrations
     ),
     "loading a share partition without its batches": Planted(
         (Patch(LedSharePartition, "_on_read", _load_without_batches),), _SHARES, 20, 4, run_shares

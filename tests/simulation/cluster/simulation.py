@@ -115,6 +115,7 @@ class ClusterSimulator(EventSimulator):
         self.applications: Applications | None = None
         if self.metadata_scenario.coordinators:
             self.applications = Applications(self, work)
+            self.scenario = self.applications.fitting(self.scenario)
             self.checker.coordinators = self.applications.checker
         self.wires = Wires(world, Random(f"wires {seed}"))
         self.ends = self.checker.sessions.ends = EndedProcesses(seed, self.wires, self.nodes, is_on=watches)

@@ -78,6 +78,17 @@ def test_full_group_refuses_new_members_only() -> None:
     assert harness.beat("a").member_epoch == 1
 
 
+def test_expired_member_is_removed_once_the_log_takes_records_again() -> None:
+    harness = ConsumerGroupHarness()
+    harness.intervals = MemberIntervals(session_timeout_ms=10_000)
+    harness.beat("a")
+    harness.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    harness.advance(10.1)
+    assert list(harness.consumer_group.members) == ["a"]
+    harness.advance(0.6)
+    assert harness.consumer_group.is_empty
+
+
 def test_session_timeout_is_that_of_the_group() -> None:
     harness = ConsumerGroupHarness()
     harness.intervals = MemberIntervals(session_timeout_ms=10_000, heartbeat_interval_ms=700)

@@ -1,6 +1,7 @@
 """The transactional applications of a cluster: their topics, their processes, and the end of their work."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -11,6 +12,13 @@ from broker.transactions.state import TransactionPartition, TransactionState
 from protocol.primitives import Uuid
 from tests.simulation.cluster.coordinators.checker import CoordinatorChecker, PipelineWork
 from tests.simulation.cluster.coordinators.members import MEMBERS, GroupMember
+from tests.simulation.cluster.coordinators.migrating_members import (
+    MIGRATING,
+    MemberCommits,
+    MemberReader,
+    is_stable,
+    migrating_member,
+)
 from tests.simulation.cluster.coordinators.offsets import OffsetClient
 from tests.simulation.cluster.coordinators.pipeline import Pipeline
 from tests.simulation.cluster.coordinators.services import WireServices
@@ -18,7 +26,7 @@ from tests.simulation.cluster.coordinators.share_members import ShareMember
 from tests.simulation.cluster.scenario import INPUT
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.disk import ReplicaName
-from tests.simulation.replication.scenario import TopicScenario
+from tests.simulation.replication.scenario import Scenario, TopicScenario
 from tests.simulation.simulator import PartCounts
 from tests.simulation.transactions.clients import Application, ProducerInstance
 
@@ -59,9 +67,20 @@ class Work(Enum):
     TRANSACTIONS = "transactions"
     MEMBERS = "members"
     SHARES = "shares"
+    MIGRATIONS = "migrations"
 
 
+_MIGRATION_BYTES: Final = 4_000
+_SUBSCRIBED: Final = ((OUTPUT, 0), (OUTPUT, 1), (INPUT, 0))
+"""The partitions of consumer groups."""
 WORKS: Final = (Work.TRANSACTIONS, Work.MEMBERS, Work.SHARES)
+
+
+def _work(seed: int) -> Work:
+    """Return the work of a seed: half of the histories with members have a group that changes its protocol."""
+    work = Random(f"work {seed}").choice(WORKS)
+    migrates = work is Work.MEMBERS and Random(f"members {seed}").random() < 0.5
+    return Work.MIGRATIONS if migrates else work
 
 
 class Applications:
@@ -77,16 +96,24 @@ class Applications:
         self.outputs = [TransactionPartition(OUTPUT, index) for index in range(2)]
         self.instances: list[Application] = []
         self._node_ids = iter(range(_FIRST_ID, _FIRST_ID + 1_000))
-        self.work = work or Random(f"work {simulation.seed}").choice(WORKS)
+        self.work = work or _work(simulation.seed)
+        self._commits = MemberCommits(self.outputs[0], self.checker)
         ids = self._random.randint(1, 2) if self.work is Work.TRANSACTIONS else 0
         self._ids = [f"id{number}" for number in range(ids)]
         self._stray_share = self._random.choice((0.0, 0.02, 0.1))
         self._is_over = False
         self._is_finished = False
+        self._is_group_finished = False
 
     def note_stray(self) -> None:
         """Count a request that arrives once more."""
         self.checker.counts.add("stray requests of clients")
+
+    def fitting(self, scenario: Scenario) -> Scenario:
+        """Return the scenario with segments that hold the migration of a group, which is one batch."""
+        if self.work is not Work.MIGRATIONS:
+            return scenario
+        return replace(scenario, segment_bytes=max(_MIGRATION_BYTES, scenario.segment_bytes))
 
     # Work
 
@@ -106,6 +133,9 @@ class Applications:
             for group_id in MEMBERS:
                 for _ in range(_MEMBERS):
                     self._start_member(group_id)
+        if self.work is Work.MIGRATIONS:
+            for _ in range(_MEMBERS):
+                self._start_member(MIGRATING)
         if self.work is Work.SHARES:
             for _ in range(_MEMBERS):
                 self._start_share_member()
@@ -141,8 +171,12 @@ class Applications:
     def _start_member(self, group_id: str) -> None:
         services = self._services()
         self.checker.note(f"member {services.process.node_id} of {group_id} starts")
-        partitions = ((OUTPUT, 0), (OUTPUT, 1), (INPUT, 0))
-        self.instances.append(MEMBERS[group_id](group_id, partitions, services, self._random, self.checker.owners))
+        owners = self.checker.owners
+        self.instances.append(
+            migrating_member(_SUBSCRIBED, services, self._random, owners, self._commits)
+            if group_id == MIGRATING
+            else MEMBERS[group_id](group_id, _SUBSCRIBED, services, self._random, owners)
+        )
 
     def _services(self) -> WireServices:
         services = WireServices(self._simulation, next(self._node_ids), self._random)
@@ -171,10 +205,10 @@ class Applications:
         if self._is_over:
             return
         if self.work is not Work.TRANSACTIONS and self._random.random() < 0.8:
-            if self.work is Work.MEMBERS:
-                self._change_member()
-            else:
+            if self.work is Work.SHARES:
                 self._change_share_member()
+            else:
+                self._change_member()
             self._plan()
             return
         transactional_id = self._random.choice([*self._ids, PIPELINE])
@@ -188,12 +222,8 @@ class Applications:
 
     def _change_member(self) -> None:
         """End a member, with or without notice, or start another one."""
-        group_id = self._random.choice(list(MEMBERS))
-        running = [
-            each
-            for each in self.instances
-            if isinstance(each, GroupMember) and each.ownership.group_id == group_id and not each.is_done
-        ]
+        group_id = MIGRATING if self.work is Work.MIGRATIONS else self._random.choice(list(MEMBERS))
+        running = self._members_of(group_id)
         if running and self._random.random() < 0.55:
             member = self._random.choice(running)
             if self._random.random() < 0.5:
@@ -202,6 +232,13 @@ class Applications:
                 member.is_stopping = True
         else:
             self._start_member(group_id)
+
+    def _members_of(self, group_id: str) -> list[GroupMember]:
+        return [
+            each
+            for each in self.instances
+            if isinstance(each, GroupMember) and each.ownership.group_id == group_id and not each.is_done
+        ]
 
     def _change_share_member(self) -> None:
         """Replace a member of the share group, which ends without notice."""
@@ -230,7 +267,8 @@ class Applications:
         self._is_over = True
         self._stray_share = 0.0
         for instance in self.instances:
-            instance.is_stopping = True
+            # Members of the migrating group stop when they are stable.
+            instance.is_stopping |= self.work is not Work.MIGRATIONS or not isinstance(instance, GroupMember)
             assert isinstance(instance.services, WireServices)
             instance.services.stray_share = 0.0
         for transactional_id in [*self._ids, PIPELINE]:
@@ -251,6 +289,8 @@ class Applications:
         work = self.checker.pipeline
         if work is not None and work.acknowledged < work.goal() and not self._running(PIPELINE):
             self._start_producer(PIPELINE).is_stopping = True
+        if self.work is Work.MIGRATIONS and not self._is_group_finished:
+            return self._unstable_members()
         running = sum(not each.is_done for each in self.instances)
         if running:
             return f"{running} applications have work"
@@ -264,6 +304,19 @@ class Applications:
             self._is_finished = True
             self.checker.finish()
         return None
+
+    def _unstable_members(self) -> str:
+        """Let the members of the migrating group leave, and read its offset, once they own all partitions."""
+        members = [each for each in self._members_of(MIGRATING) if not each.is_stopping]
+        if not members:
+            self._start_member(MIGRATING)
+        if not is_stable(members, _SUBSCRIBED):
+            return f"{len(members)} members of {MIGRATING} are not stable"
+        self._is_group_finished = True
+        for member in members:
+            member.is_stopping = True
+        self.instances.append(MemberReader(self._services(), self._commits))
+        return f"{len(members)} members of {MIGRATING} leave"
 
     def _find_dead_partitions(self) -> None:
         for name in self.checker.histories:

@@ -26,7 +26,7 @@ _RETRY_MS: Final = 80.0
 _REJOIN: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
 _JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
-_PROTOCOL: Final = "simulated"
+_UNREAD: Final = "simulated"
 """A protocol type whose metadata the coordinator does not read."""
 
 
@@ -43,7 +43,7 @@ class GroupMember(Application):
     ) -> None:
         self.ownership = Ownership(group_id)
         self._partitions = tuple(partitions)
-        self._wires = services
+        self.wires = services
         self._rng = rng
         self._owners = owners
         self._leaves = rng.random() < 0.6
@@ -68,16 +68,22 @@ class GroupMember(Application):
             nonlocal was_answered
             was_answered = True
             code = ErrorCode(response.error_code)
-            return code if code in self._wires.again else response
+            return code if code in self.wires.again else response
 
-        partition = self._wires.group_partition(self.ownership.group_id)
-        answer = yield self._wires.request(partition, made, version, read, may_stray=False)
+        partition = self.wires.group_partition(self.ownership.group_id)
+        answer = yield self.wires.request(partition, made, version, read, may_stray=False)
         self.ownership.is_doubtful |= was_sent and not was_answered
         return None if isinstance(answer, ErrorCode) else answer
+
+    def _between_heartbeats(self) -> Program:
+        """Do the work of a client in the group."""
+        yield from ()
 
 
 class ClassicMember(GroupMember):
     """A member of a classic group: gives up everything before it joins again."""
+
+    protocol_type = protocol = _UNREAD
 
     def _run(self) -> Program:
         while not self.is_stopping:
@@ -99,9 +105,10 @@ class ClassicMember(GroupMember):
             yield _RETRY_MS
             return
         self.ownership.generation = joined.generation_id
-        self._owners.on_assigned(self.ownership, (self._partitions[index] for index in bytes(synced.assignment)))
+        self._owners.on_assigned(self.ownership, self._decoded(bytes(synced.assignment)))
         while not self.is_stopping:
             yield self._rng.random() * HEARTBEAT_MS
+            yield from self._between_heartbeats()
             beat = yield from self._ask(self._heartbeat_request, 4)
             if beat is not None and not self._is_accepted(beat.error_code, ""):
                 return
@@ -120,23 +127,37 @@ class ClassicMember(GroupMember):
 
     def _join_request(self) -> JoinGroupRequest:
         mine = self.ownership
-        protocols = [JoinGroupRequestProtocol(_PROTOCOL, b"")]
-        return JoinGroupRequest(mine.group_id, SESSION_MS, _REBALANCE_MS, mine.member_id, None, _PROTOCOL, protocols)
+        protocols = [JoinGroupRequestProtocol(self.protocol, self._metadata())]
+        return JoinGroupRequest(
+            mine.group_id, SESSION_MS, _REBALANCE_MS, mine.member_id, None, self.protocol_type, protocols
+        )
 
     def _sync_request(self, joined: JoinGroupResponse) -> SyncGroupRequest:
         member_ids = [member.member_id for member in joined.members]
         assignments = [
-            SyncGroupRequestAssignment(member_id, bytes(range(place, len(self._partitions), len(member_ids))))
+            SyncGroupRequestAssignment(member_id, self._encoded(range(place, len(self._partitions), len(member_ids))))
             for place, member_id in enumerate(member_ids)
         ]
         return SyncGroupRequest(
             self.ownership.group_id,
             joined.generation_id,
             joined.member_id,
-            protocol_type=_PROTOCOL,
-            protocol_name=_PROTOCOL,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
             assignments=assignments,
         )
+
+    def _metadata(self) -> bytes:
+        """Return the metadata of JoinGroup."""
+        return b""
+
+    def _encoded(self, indexes: Iterable[int]) -> bytes:
+        """Return the assignment of the partitions with these places in `_partitions`."""
+        return bytes(indexes)
+
+    def _decoded(self, assignment: bytes) -> Iterable[tuple[str, int]]:
+        """Return the partitions of an assignment."""
+        return (self._partitions[index] for index in assignment)
 
     def _heartbeat_request(self) -> HeartbeatRequest:
         return HeartbeatRequest(self.ownership.group_id, self.ownership.generation, self.ownership.member_id)
@@ -155,6 +176,7 @@ class ConsumerMember(GroupMember):
                 yield _RETRY_MS
             elif not self._take(response):
                 yield self._rng.random() * HEARTBEAT_MS
+                yield from self._between_heartbeats()
         self.ownership.give_up()
         if self._leaves:
             self._epoch = _LEAVE_EPOCH
@@ -172,7 +194,7 @@ class ConsumerMember(GroupMember):
         if response.assignment is None:
             return False
         before = self.ownership.owned
-        names = {self._wires.topic_id(topic): topic for topic, _ in self._partitions}
+        names = {self.wires.topic_id(topic): topic for topic, _ in self._partitions}
         assigned = [
             (names[each.topic_id], index) for each in response.assignment.topic_partitions for index in each.partitions
         ]
@@ -188,7 +210,7 @@ class ConsumerMember(GroupMember):
             rebalance_timeout_ms=_REBALANCE_MS,
             subscribed_topic_names=sorted({topic for topic, _ in self._partitions}),
             topic_partitions=[
-                ConsumerGroupHeartbeatRequestTopicPartitions(self._wires.topic_id(topic), indexes)
+                ConsumerGroupHeartbeatRequestTopicPartitions(self.wires.topic_id(topic), indexes)
                 for topic, indexes in by_topic(owned).items()
             ],
         )

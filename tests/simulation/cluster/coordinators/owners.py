@@ -1,15 +1,17 @@
 """Ownership of partitions by members of consumer groups, from the committed log and from the view of clients.
 
 - OwnersAreSole: no partition is in the current assignment of two members of a consumer group, or in the assignments of
-  two members in one generation of a classic group.
+  two members in one generation of a classic group. In a group with members of both protocols, no member gets a
+  partition that another member has.
 - OwnersGiveUpFirst: a partition goes to another member only after its former owner has given it up, or has left the
   group. The check leaves out clients with a request that may still arrive: no field of it tells that it is late.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from broker.groups.consumer.records import (
+    ConsumerGroupRemoved,
     ConsumerMemberRemoved,
     ConsumerMemberWritten,
     CurrentAssignmentRemoved,
@@ -35,6 +37,8 @@ class Ownership:
         self.owned = NOTHING
         self.is_doubtful = False
         """Whether a request without response may still arrive."""
+        self.migrates = False
+        """Whether the group has members of both protocols, so that epochs and generations do not tell the owners."""
 
     def give_up(self) -> None:
         """Own nothing."""
@@ -59,7 +63,9 @@ class OwnerChecker:
         """Note the assignment that a client has received, and check it within its generation."""
         client.owned = frozenset(owned)
         self._counts.add("assignments of members")
-        if client.generation < 0:
+        if client.migrates:
+            self._check_others(client)
+        if client.migrates or client.generation < 0:
             return
         owners = self._generations.setdefault((client.group_id, client.generation), {})
         for partition in client.owned:
@@ -70,11 +76,26 @@ class OwnerChecker:
                     f"{partition} belongs to {other} and {client.member_id} in generation {client.generation}",
                 )
 
+    def _check_others(self, client: Ownership) -> None:
+        """Check a new assignment against what the other members of the group have."""
+        members = self._members.get(client.group_id, ())
+        if client.member_id not in members:
+            return  # removed meanwhile: the response is late
+        for other in self.clients:
+            is_member = other.group_id == client.group_id and other.member_id in members and not other.is_doubtful
+            if is_member and other is not client and other.owned & client.owned:
+                self._fail(
+                    "OwnersAreSole",
+                    f"{sorted(other.owned & client.owned)} belong to {other.member_id} and {client.member_id}",
+                )
+
     # The committed log
 
-    def on_batch(self, events: Iterable[object]) -> None:
+    def on_batch(self, batch: Iterable[object]) -> None:
         """Check the events of one committed batch."""
         gained: list[tuple[str, str, Owned]] = []
+        events = list(batch)
+        self._counts.add("group migrations", _migrations(events))
         for event in events:
             match event:
                 case ConsumerMemberWritten(group_id, member):
@@ -111,6 +132,9 @@ class OwnerChecker:
                 )
 
     def _on_generation(self, group_id: str, generation: int, members: set[str]) -> None:
+        if any(client.group_id == group_id and client.migrates for client in self.clients):
+            self._members[group_id] = members
+            return
         for client in self.clients:
             if client.group_id != group_id or client.member_id not in members or client.is_doubtful:
                 continue
@@ -121,6 +145,17 @@ class OwnerChecker:
                     f"{client.member_id} is in generation {generation} of {group_id}, and goes on in"
                     f" {client.generation} with {sorted(client.owned)}",
                 )
+
+
+def _migrations(events: Sequence[object]) -> int:
+    """Return 1 for a batch that changes the protocol of a group with members, else 0."""
+    is_upgrade = any(isinstance(each, GroupRemoved) for each in events) and any(
+        isinstance(each, ConsumerMemberWritten) and each.member.classic is not None for each in events
+    )
+    is_downgrade = any(isinstance(each, ConsumerGroupRemoved) for each in events) and any(
+        isinstance(each, GroupWritten) and each.value.members for each in events
+    )
+    return int(is_upgrade or is_downgrade)
 
 
 def by_topic(owned: Owned) -> Mapping[str, list[int]]:
