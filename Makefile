@@ -66,11 +66,11 @@ test-compiled: $(BIN)/.installed-test  ## the tests of the hot modules against t
 	cd $(COMPILED)/checkout && PYTHONPATH=$(CURDIR)/$(COMPILED)/checkout \
 		$(CURDIR)/$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
-# A minute for every submission (`.ci/run`): the C compiler does not optimise, and the tests are those of the request path.
+# For every submission (`.ci/run`), 110 s of CPU: the C compiler does not optimise, and the tests are those of the request path.
 SHORT := tests/broker/test_build_form.py tests/broker/api/test_fetch.py tests/broker/api/test_produce.py tests/broker/fetch \
 	tests/broker/net/test_connection*.py tests/storage/test_log.py tests/storage/test_straight_append.py \
 	tests/storage/test_validation.py tests/integration/test_node.py
-test-compiled-short: $(BIN)/.installed-test  ## a minute of test-compiled, for CI
+test-compiled-short: $(BIN)/.installed-test  ## a short form of test-compiled, for CI
 	@if [ "$$(./wheel_form.sh $(BIN)/python)" = 0 ]; then echo "the compiled form is not tested"; \
 		else $(MAKE) --no-print-directory test-compiled OTTLA_COMPILE_LEVEL=0 TESTS="$(SHORT)"; fi
 
