@@ -90,6 +90,7 @@ class ClassicRequests:
         if is_last_consumer_replaced and before is not None:
             generation = update.epoch
             records = self._departures.downgrade(group, [before.member_id], (after, generation))
+        members = tuple(group.members)
         response = JoinGroupResponse(
             member_id=member_id,
             generation_id=generation,
@@ -99,8 +100,11 @@ class ClassicRequests:
 
         def on_outcome(error: ErrorCode) -> CoordinatorResult[Any, None]:
             if is_last_consumer_replaced:
+                self._departures.end_timers(group.group_id, members)
                 self._departures.adopt(group.group_id, False)
             if error is not ErrorCode.NONE:
+                if member_id in group.members:  # the record is in the log, and may be committed later
+                    self._timers.renew_session(group.group_id, member_id, attempt.session_timeout_ms)
                 attempt.refuse(response_error(error), member_id)
                 return _NOTHING
             self._timers.end_join(group.group_id, member_id)

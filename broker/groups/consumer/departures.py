@@ -20,6 +20,7 @@ from broker.groups.consumer.timers import (
     ConsumerSessionExpired,
     RevocationOverdue,
 )
+from protocol.errors import ErrorCode
 
 _log = getLogger(__name__)
 
@@ -69,20 +70,30 @@ class Departures:
         if not leaving:
             return CoordinatorResult(None)
         if self.can_downgrade(group, leaving):
-            records = self.downgrade(group, leaving)
-            return CoordinatorResult(None, records, on_outcome=lambda _: self.adopt(group.group_id, True))
-        records = []
+            return self._downgrade(group, leaving)
+        records: list[ConsumerGroupRecord] = []
         subscriptions = group.counts.subscriptions.copy()
         for member in leaving.values():
             records += member_removed(group.group_id, member.member_id)
             subscriptions[member.subscription] -= 1
-            self._timers.end_all(group.group_id, member.member_id)
         remaining = [subscription for subscription, count in subscriptions.items() if count]
         kept_regexes = {regex for _, regex in remaining}
         records += [regex_removed(group.group_id, regex) for regex in group.regexes if regex not in kept_regexes]
         new_hash = group.known_topics.hash(self._environment.topics(), group.topics_of_all(remaining))
         records.append(epoch_written(group.group_id, group.epoch + 1, new_hash))
-        return CoordinatorResult(None, records)
+
+        def on_outcome(_: ErrorCode) -> CoordinatorResult[Any, None]:
+            self.end_timers(group.group_id, leaving)
+            return CoordinatorResult(None)
+
+        return CoordinatorResult(None, records, on_outcome=on_outcome)
+
+    def end_timers(self, group_id: str, member_ids: Iterable[str]) -> None:
+        """End the timers of former members. Members whose removal was not written keep theirs."""
+        group = self._groups.get(group_id)
+        for member_id in member_ids:
+            if group is None or member_id not in group.members:
+                self._timers.end_all(group_id, member_id)
 
     def can_downgrade(self, group: ConsumerGroup, leaving: Collection[str], *, joining: int = 0) -> bool:
         """Whether the group becomes a classic one when these members leave and `joining` classic ones join."""
@@ -91,7 +102,14 @@ class Departures:
     def downgrade(
         self, group: ConsumerGroup, leaving: Collection[str], successor: tuple[ConsumerGroupMember, int] | None = None
     ) -> list[ConsumerGroupRecord]:
-        """Return the records that make the group a classic one. Call `adopt` with their outcome."""
-        for member_id in group.members:
-            self._timers.end_all(group.group_id, member_id)
+        """Return the records that make the group a classic one. Call `end_timers` and `adopt` with their outcome."""
         return downgrade_records(group, leaving, self._environment.topics(), self._clock.now_ms(), successor)
+
+    def _downgrade(self, group: ConsumerGroup, leaving: Collection[str]) -> CoordinatorResult[Any, None]:
+        records, member_ids = self.downgrade(group, leaving), tuple(group.members)
+
+        def on_outcome(_: ErrorCode) -> CoordinatorResult[Any, None]:
+            self.end_timers(group.group_id, member_ids)
+            return self.adopt(group.group_id, True)
+
+        return CoordinatorResult(None, records, on_outcome=on_outcome)

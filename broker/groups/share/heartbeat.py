@@ -79,8 +79,10 @@ class ShareGroupHeartbeat:
         self._timers.renew_session(group.group_id, member_id, timeout_ms)
 
     def remove(self, group: ShareGroup, member: ShareGroupMember) -> CoordinatorResult[Any, None]:
-        """Remove a member and increment the group epoch, so that the next heartbeat computes a new target."""
-        self._timers.end_session(group.group_id, member.member_id)
+        """Remove a member and increment the group epoch, so that the next heartbeat computes a new target.
+
+        The session goes on, in case that the records are not written; its end means nothing for a former member.
+        """
         records = share_member_removed(group.group_id, member.member_id)
         new_hash = metadata_hash(self._environment.topics(), group.subscribed_topics(before=member))
         records.append(share_epoch_written(group.group_id, group.epoch + 1, new_hash))

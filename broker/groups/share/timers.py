@@ -21,9 +21,6 @@ class ShareGroupTimers:
     def renew_session(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         self._queue.schedule(_key(group_id, member_id), timeout_ms, ShareSessionExpired(group_id, member_id))
 
-    def end_session(self, group_id: str, member_id: str) -> None:
-        self._queue.cancel(_key(group_id, member_id))
-
 
 # The length prevents equal keys for group "a", member "b c" and group "a b", member "c".
 def _key(group_id: str, member_id: str) -> str:

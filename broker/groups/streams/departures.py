@@ -15,6 +15,7 @@ from broker.groups.streams.timers import (
     TaskRevocationOverdue,
 )
 from broker.groups.streams.update import STANDBY_CONFIG, target_records
+from protocol.errors import ErrorCode
 
 _log = getLogger(__name__)
 
@@ -47,8 +48,7 @@ class StreamsDepartures:
         return self.remove(group, cause.member_id)
 
     def remove(self, group: StreamsGroup, member_id: str) -> CoordinatorResult[Any, None]:
-        """Remove the member."""
-        self._timers.end_member(group.group_id, member_id)
+        """Remove the member. Its timers run on until that is committed."""
         epoch = streams_epoch_written(
             group.group_id,
             group.epoch + 1,
@@ -56,7 +56,15 @@ class StreamsDepartures:
             group.validated_topology_epoch,
             group.assignment_configs,
         )
-        return CoordinatorResult(None, [*streams_member_removed(group.group_id, member_id), epoch])
+
+        def on_outcome(_: ErrorCode) -> CoordinatorResult[Any, None]:
+            present = self._groups.get(group.group_id)
+            if present is None or member_id not in present.members:
+                self._timers.end_member(group.group_id, member_id)
+            return _NOTHING
+
+        records = [*streams_member_removed(group.group_id, member_id), epoch]
+        return CoordinatorResult(None, records, on_outcome=on_outcome)
 
 
 def _assign_delayed(group: StreamsGroup) -> CoordinatorResult[Any, None]:

@@ -107,11 +107,15 @@ class TieredConsumer(Consumer):
         super()._take_batch(header)
 
     def _go_back_to(self, index: int) -> None:
-        """Continue at the batch that was read at `index`."""
+        """Continue at the batch that was read at `index`.
+
+        Behind a hole the epoch of the last record is unknown, as after a seek.
+        """
         if index < len(self._read):
             self.position = self._read[index].base_offset
             self._read = self._read[:index]
-            self._last_epoch = self._read[-1].epoch if self._read else -1
+            follows = bool(self._read) and self._read[-1].end_offset == self.position
+            self._last_epoch = self._read[-1].epoch if follows else -1
 
     # Look-ups by time
 

@@ -147,6 +147,21 @@ def test_failed_write_refuses_the_join() -> None:
     assert harness.join("c").error is ErrorCode.NONE
 
 
+def test_join_that_is_committed_late_has_a_session() -> None:
+    harness = harness_with()
+    harness.beat("a")
+    harness.join("c", follow_up=False)
+    harness.log.holds_commits = True
+    refused = harness.join("c")
+    harness.advance(harness.config.offsets_commit_timeout_ms / 1000)
+    assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness.log.holds_commits = False
+    harness.log.commit()
+    assert harness.consumer_group.counts.classic == 1
+    harness.advance(10.1)
+    assert harness.consumer_group.counts.classic == 0
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_embedded_subscriptions_of_all_versions_are_read(version: int) -> None:
     topics = harness_with().topics

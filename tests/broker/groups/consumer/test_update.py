@@ -89,6 +89,18 @@ def test_expired_member_is_removed_once_the_log_takes_records_again() -> None:
     assert harness.consumer_group.is_empty
 
 
+def test_session_goes_on_when_the_departure_is_not_written() -> None:
+    harness = ConsumerGroupHarness()
+    harness.intervals = MemberIntervals(session_timeout_ms=10_000)
+    harness.beat("a")
+    harness.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError):
+        harness.leave_group_of("a")
+    assert list(harness.consumer_group.members) == ["a"]
+    harness.advance(10.1)
+    assert harness.consumer_group.is_empty
+
+
 def test_session_timeout_is_that_of_the_group() -> None:
     harness = ConsumerGroupHarness()
     harness.intervals = MemberIntervals(session_timeout_ms=10_000, heartbeat_interval_ms=700)

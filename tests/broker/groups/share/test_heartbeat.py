@@ -10,8 +10,9 @@ from broker.groups.consumer.assignors.assignor import AssignorFailed
 from broker.groups.share.assignor import SimpleAssignor
 from broker.node.share_groups import load_share_assignor
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from protocol.primitives import Uuid
-from tests.broker.groups.share.share_group_harness import RETRY_MS, SESSION_MS, ShareGroupHarness, assigned
+from tests.broker.groups.share.share_group_harness import CALLER, RETRY_MS, SESSION_MS, ShareGroupHarness, assigned
 
 
 @pytest.fixture
@@ -213,4 +214,12 @@ def test_group_survives_failover(harness: ShareGroupHarness) -> None:
     assert harness.beat("a", 2).member_epoch == 2
     assert len(harness.log) == end
     harness.advance(SESSION_MS)
+    assert harness.group.is_empty
+
+
+def test_session_goes_on_when_the_departure_is_not_written() -> None:
+    harness = ShareGroupHarness(t=1)
+    harness.join("a", "t")
+    harness.groups.heartbeat(ShareGroupHeartbeatRequest("g", "a", -1), CALLER)
+    harness.advance(SESSION_MS + 1)
     assert harness.group.is_empty

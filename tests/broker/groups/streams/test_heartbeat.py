@@ -30,3 +30,14 @@ def test_group_has_room_for_its_limit_of_members() -> None:
     with pytest.raises(KafkaError) as refused:
         harness.beat("b")
     assert refused.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_session_goes_on_when_the_departure_is_not_written() -> None:
+    harness = StreamsGroupHarness()
+    harness.settle("a")
+    harness.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError):
+        harness.leave_streams("a")
+    assert not harness.streams_group.is_empty
+    harness.advance(46)
+    assert harness.streams_group.is_empty
