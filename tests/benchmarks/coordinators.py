@@ -3,6 +3,7 @@
 import statistics
 import time
 import uuid
+from random import Random
 from typing import TypeVar
 
 import confluent_kafka
@@ -90,6 +91,9 @@ class TransactionalProduce:
 
     def __init__(self, producers: int) -> None:
         self._producers = producers
+        self._interval_s = 0.0
+        """Time between the starts of two transactions of a producer."""
+        self._random = Random(1)
         self._name = f"transactional produce, {producers} producers"
         self.figures = {
             self._name: ("1/s", HIGHER),
@@ -100,6 +104,12 @@ class TransactionalProduce:
 
     def run(self, side: Side) -> dict[str, float]:
         """Run once."""
+        return dict(zip(self.figures, self.measure(side), strict=True))
+
+    def measure(self, side: Side) -> tuple[float, float, float, float]:
+        """Return transactions per second, microseconds of the broker's processor time each, and two percentiles of the
+        commits in milliseconds.
+        """
         latencies: list[float] = []
         each = self.TOTAL // self._producers
         with new_topic(side, "transactions") as topic:
@@ -114,7 +124,7 @@ class TransactionalProduce:
             took, used = time.monotonic() - started, side.cpu_s() - cpu
         count = each * self._producers
         hundredths = statistics.quantiles(latencies, n=100)
-        return dict(zip(self.figures, (count / took, used * 1e6 / count, hundredths[49], hundredths[98]), strict=True))
+        return count / took, used * 1e6 / count, hundredths[49], hundredths[98]
 
     @staticmethod
     def _session(name: str, sessions: dict[str, tuple[int, int]]) -> Script:
@@ -132,7 +142,10 @@ class TransactionalProduce:
         self, name: str, topic: str, count: int, producer: tuple[int, int], latencies: list[float]
     ) -> Script:
         records = [Record(int(time.time() * 1000), None, b"x" * self.SIZE)] * self.RECORDS
-        for _ in range(count):
+        begun_s = time.monotonic() + self._random.random() * self._interval_s
+        for number in range(count):
+            if (pause_s := begun_s + number * self._interval_s - time.monotonic()) > 0:
+                yield pause_s
             batch = build_batch(
                 records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0, transactional=True
             )
@@ -155,6 +168,30 @@ class TransactionalProduce:
             assert ended.error_code == 0, ended
             latencies.append((time.perf_counter() - begun) * 1000)
             producer = ended.producer_id, ended.producer_epoch
+
+
+class PacedTransactions(TransactionalProduce):
+    """The time from EndTxn to its response at a rate that both brokers sustain, from 10 producers.
+
+    In a closed loop the faster broker has more transactions in the same time, and each waits for the others.
+    """
+
+    RATE, TOTAL = 200, 1_000
+
+    def __init__(self) -> None:
+        super().__init__(10)
+        self._interval_s = self._producers / self.RATE
+        name = f"{self.RATE} transactions per second"
+        self.figures = {
+            f"{name}, commit p50": ("ms", LOWER),
+            f"{name}, commit p99": ("ms", LOWER),
+            f"{name}, broker CPU": ("us", LOWER),
+        }
+
+    def run(self, side: Side) -> dict[str, float]:
+        """Run once."""
+        _, cpu, p50, p99 = self.measure(side)
+        return dict(zip(self.figures, (p50, p99, cpu), strict=True))
 
 
 class ConsumeCommitted(Consume):

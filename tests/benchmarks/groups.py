@@ -12,7 +12,14 @@ from tests.benchmarks.clients import franz_go, many_partitions
 from tests.benchmarks.clients.java import EndToEnd, JavaConsume, JavaProduce
 from tests.benchmarks.clients.many_clients import Connections, Consumers
 from tests.benchmarks.clients.measured import Topics
-from tests.benchmarks.coordinators import ConsumeCommitted, OffsetCommits, Rebalance, ShareGroup, TransactionalProduce
+from tests.benchmarks.coordinators import (
+    ConsumeCommitted,
+    OffsetCommits,
+    PacedTransactions,
+    Rebalance,
+    ShareGroup,
+    TransactionalProduce,
+)
 from tests.benchmarks.metadata import pipeline, scale, spark
 from tests.benchmarks.replication_cluster import trio
 from tests.benchmarks.report.rows import Row, compared, of_runs, once
@@ -179,6 +186,7 @@ def _coordinators(ask: Ask) -> list[Row]:
     transactions = [TransactionalProduce(producers) for producers in (10, 100)]
     workloads: Sequence[Workload] = (
         *transactions,
+        PacedTransactions(),
         ConsumeCommitted(1000, 100_000),
         OffsetCommits(),
         *rebalances,

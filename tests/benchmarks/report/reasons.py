@@ -13,9 +13,9 @@ class Reason(NamedTuple):
 
 REASONS: Final = (
     Reason(
-        "transactional produce, 100 producers",
-        "A node has one event loop, and a transaction costs it about a millisecond of processor time. Closed-loop"
-        " producers queue at EndTxn. Apache Kafka uses both cores.",
+        "transactional produce",
+        "In a closed loop each commit waits for the other producers' work, and Ottla serves two to three times as many"
+        " transactions in that time. The rows of 200 transactions per second compare commits at an equal rate.",
         "Fewer Python calls per transaction; compiled coordinators.",
     ),
     Reason(
