@@ -1,8 +1,7 @@
 """A broker's process with a real replica of the metadata log, and with a controller on combined nodes."""
 
 import asyncio
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
@@ -130,7 +129,7 @@ class ClusterBroker(Broker):
         access = self.access
         rights = {} if access is None else access.rights(call.message, self._context(call))
         answer = super().serve(call)
-        if inspect.iscoroutine(answer):
+        if isinstance(answer, Coroutine):  # also a compiled one, which inspect.iscoroutine refuses
             answer = self.process.create_task(answer)
         if access is not None:
             access.witness(rights, answer)

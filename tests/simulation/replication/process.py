@@ -56,7 +56,7 @@ class TaskProcess(Process):
     def adopt(self, task: "asyncio.Task[Any]") -> None:
         """Let the process end a task that others have created on it."""
         work = task.get_coro()
-        assert inspect.iscoroutine(work)
+        assert isinstance(work, Coroutine)
         self._tasks[task] = work
         task.add_done_callback(self._forget)
 
