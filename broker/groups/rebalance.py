@@ -87,7 +87,7 @@ class Rebalances:
 
     def on_initial_delay_over(self, group_id: str, delay_ms: int, remaining_ms: int) -> Outcome:
         """Wait once more if members joined during the delay and time remains; else complete the join phase."""
-        group = self._groups.get(group_id)
+        group = self._joining(group_id)
         if group is None:
             return NOTHING
         if group.has_new_member and remaining_ms > 0:
@@ -99,7 +99,7 @@ class Rebalances:
 
     def on_join_phase_over(self, group_id: str) -> Outcome:
         """End the join phase at its timeout."""
-        group = self._groups.get(group_id)
+        group = self._joining(group_id)
         return NOTHING if group is None else self.complete_join(group)
 
     def on_sync_phase_over(self, group_id: str, generation: int) -> Outcome:
@@ -142,6 +142,14 @@ class Rebalances:
             member.assignment = b""
             if group.answer_sync(member, sync_refused(error)):
                 self._timers.renew_session(group, member)
+
+    def _joining(self, group_id: str) -> ClassicGroup | None:
+        """Return the group if it is in a join phase.
+
+        A timer is due again when the record that ends the phase could not be written; the group has left the phase.
+        """
+        group = self._groups.get(group_id)
+        return group if group is not None and group.state is GroupState.PREPARING_REBALANCE else None
 
     def _after_removal(self, group: ClassicGroup, reason: str) -> Outcome:
         if reason and can_rebalance(group.state):

@@ -167,7 +167,7 @@ PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
         (Patch(reconciliation, "_compute", _take_owned),), _OWNERS, 20, 2, run_members
     ),
     "forgetting timers whose records could not be written": Planted(
-        (Patch(CoordinatorOperation, "has_failed", False),), _LIVENESS, 20, 15, run_migrations
+        (Patch(CoordinatorOperation, "has_failed", False),), _LIVENESS, 30, 70, run_migrations
     ),
     "loading a share partition without its batches": Planted(
         (Patch(LedSharePartition, "_on_read", _load_without_batches),), _SHARES, 20, 4, run_shares

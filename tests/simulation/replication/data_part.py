@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 _SLOTS: Final = 20
 _COMPACTION_MS: Final = 150.0
-_INTERNAL_SEGMENT_BYTES: Final = 1_500
-"""Room for the largest record of a coordinator, which holds all members of a group."""
+_INTERNAL_SEGMENT_BYTES: Final = 4_000
+"""Room for the largest batch of a coordinator: a group with all its members, or the records of a migration."""
 
 
 class DataPart:

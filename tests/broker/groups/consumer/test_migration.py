@@ -7,6 +7,7 @@ from broker.groups.consumer.assignment import assignment_from
 from broker.groups.consumer.embedded_protocol import assignment_bytes, embedded_assignment, embedded_subscription
 from broker.groups.consumer.environment import ConsumerGroupEnvironment, MigrationPolicy
 from broker.groups.member import SupportedProtocol
+from broker.groups.state import GroupState
 from protocol.compiler import encode_bytes
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.messages.common_records import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
@@ -145,6 +146,24 @@ def test_failed_write_refuses_the_join() -> None:
     harness.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
     assert harness.join("c").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert harness.join("c").error is ErrorCode.NONE
+
+
+def test_join_phase_before_an_upgrade_does_not_end_the_generation_after_a_downgrade() -> None:
+    harness = harness_with()
+    for name in "cd":
+        harness.client(name, protocols={"range": subscription("t")})
+        harness.join(name, session_ms=100_000, rebalance_ms=60_000)
+        harness.advance(10)
+    assert harness.state() is GroupState.PREPARING_REBALANCE
+    harness.beat("a")
+    harness.advance(24)
+    harness.beat("a")
+    harness.advance(24)
+    harness.log.holds_commits = True
+    request = ConsumerGroupHeartbeatRequest("g", "a", -1)
+    harness.start_later(lambda shard: shard.consumer_groups.heartbeat(request, Caller("a", "/h", 1)))
+    harness.advance(3)
+    assert (harness.state(), len(harness.group.members)) == (GroupState.STABLE, 2)
 
 
 def test_join_that_is_committed_late_has_a_session() -> None:
