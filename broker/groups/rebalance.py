@@ -146,7 +146,8 @@ class Rebalances:
     def _joining(self, group_id: str) -> ClassicGroup | None:
         """Return the group if it is in a join phase.
 
-        A timer is due again when the record that ends the phase could not be written; the group has left the phase.
+        A timer can outlive its phase: the group was a consumer group meanwhile, or the timer is due again because the
+        record that ends the phase was not written.
         """
         group = self._groups.get(group_id)
         return group if group is not None and group.state is GroupState.PREPARING_REBALANCE else None

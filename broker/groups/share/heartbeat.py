@@ -81,7 +81,7 @@ class ShareGroupHeartbeat:
     def remove(self, group: ShareGroup, member: ShareGroupMember) -> CoordinatorResult[Any, None]:
         """Remove a member and increment the group epoch, so that the next heartbeat computes a new target.
 
-        The session goes on, in case that the records are not written; its end means nothing for a former member.
+        The session goes on, because the records may not be written. The expired session of a former member is ignored.
         """
         records = share_member_removed(group.group_id, member.member_id)
         new_hash = metadata_hash(self._environment.topics(), group.subscribed_topics(before=member))
