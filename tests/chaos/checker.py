@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from tests.chaos.events import Acked, Began, Ended, Failed, Polled, Strange, Truncated
+from tests.chaos.events import Acked, Began, Ended, Failed, Polled, Renumbered, Strange, Truncated
 
 UNKNOWN = -1
 EXAMPLES = 10
@@ -75,7 +75,8 @@ class Findings:
     acknowledged: int = 0
     failed: int = 0
     permitted_losses: int = 0
-    permitted_repeats: int = 0  # duplicates of producers without idempotence, and the reordering they cause
+    # Duplicates of producers without idempotence or after a change of producer epoch, and the reordering they cause.
+    permitted_repeats: int = 0
     loss_windows: int = 0  # truncations (partition and later epoch) that caused the permitted losses
     truncations: Counter[int] = field(default_factory=Counter)  # seen, by consumer
     failures: Counter[str] = field(default_factory=Counter)  # records given up, by reason
@@ -99,6 +100,16 @@ class Findings:
     @property
     def is_clean(self) -> bool:
         return not +self.counts
+
+
+class _Repeat(NamedTuple):
+    """A record that is in the log again, or records in another order than sent, from `sequence` on."""
+
+    anomaly: Anomaly
+    example: str
+    place: tuple[int, int]
+    producer: int
+    sequence: int
 
 
 class _Log:
@@ -190,6 +201,8 @@ class Checker:
         self._gaps: list[tuple[int, int, int, int]] = []  # consumer, partition, first, end
         self._resumed: dict[tuple[int, int], int] = {}  # lowest offset a consumer was sent back to
         self._repeated: set[tuple[int, int]] = set()  # partition, identity
+        self._repeats: list[_Repeat] = []
+        self._renumbered: dict[tuple[int, int], list[range]] = defaultdict(list)  # by producer and partition
         self._contradicted: set[tuple[int, int]] = set()  # partition, offset
         self._final_epoch = [UNKNOWN] * partitions
         self._final_sequence = [[-1] * partitions for _ in range(producers)]
@@ -209,6 +222,10 @@ class Checker:
         self._writes[producer][event.partition].mark(event.sequence, event.length, _FAILED)
         self.findings.failed += event.length
         self.findings.failures[event.reason] += event.length
+
+    def renumbered(self, producer: int, event: Renumbered) -> None:
+        permitted = range(event.sequence, event.sequence + event.length)
+        self._renumbered[producer, event.partition].append(permitted)
 
     def polled(self, consumer: int, event: Polled) -> None:
         if not self._is_sane(event):
@@ -317,7 +334,8 @@ class Checker:
         if event.sequence <= before:
             where = f"producer {event.producer} partition {event.partition} offset {event.offset}"
             example = f"{where}: sequence {event.sequence} after {before}"
-            self._add_repeat(Anomaly.REORDERED, example, (event.partition, event.offset))
+            place = event.partition, event.offset
+            self._note_repeat(_Repeat(Anomaly.REORDERED, example, place, event.producer, event.sequence))
         self._final_sequence[event.producer][event.partition] = event.sequence + event.length - 1
 
     # Records by offset
@@ -379,18 +397,19 @@ class Checker:
             if before == UNKNOWN:
                 writes.offsets[sequence + each] = offset + each
             elif before != offset + each:
-                self._report_duplicate(partition, producer << 40 | sequence + each, before, offset + each)
+                self._note_duplicate(partition, producer, sequence + each, before, offset + each)
 
-    def _report_duplicate(self, partition: int, identity: int, one: int, other: int) -> None:
-        """Report a duplicate once per record."""
+    def _note_duplicate(self, partition: int, producer: int, sequence: int, one: int, other: int) -> None:
+        """Note a duplicate once per record."""
+        identity = producer << 40 | sequence
         if (partition, identity) not in self._repeated:
             self._repeated.add((partition, identity))
             where = f"partition {partition}: {_description(identity)} at {one} and {other}"
-            self._add_repeat(Anomaly.DUPLICATE, where, (partition, other))
+            self._note_repeat(_Repeat(Anomaly.DUPLICATE, where, (partition, other), producer, sequence))
 
-    def _add_repeat(self, anomaly: Anomaly, example: str, place: tuple[int, int]) -> None:
+    def _note_repeat(self, repeat: _Repeat) -> None:
         if self.rules.idempotent:
-            self.findings.add(anomaly, example, place)
+            self._repeats.append(repeat)
         else:
             self.findings.permitted_repeats += 1
 
@@ -399,6 +418,7 @@ class Checker:
     def verdict(self, *, all_sent: bool = True) -> Findings:
         """Judge once, after the final reading. `all_sent`: producers have reported the outcome of every record."""
         losses: set[tuple[int, int]] = set()
+        self._judge_repeats()
         for partition, log in enumerate(self._logs):
             for producer, by_partition in enumerate(self._writes):
                 writes = by_partition[partition]
@@ -410,6 +430,15 @@ class Checker:
             self._judge_gap(*gap)
         self.findings.loss_windows = len(losses)
         return self.findings
+
+    def _judge_repeats(self) -> None:
+        """Judge repeated records last: a consumer may receive one before its producer reports the new epoch."""
+        for each in self._repeats:
+            permitted = self._renumbered.get((each.producer, each.place[0]), ())
+            if any(each.sequence in one for one in permitted):
+                self.findings.permitted_repeats += 1
+            else:
+                self.findings.add(each.anomaly, each.example, each.place)
 
     def _judge_acked(
         self, partition: int, log: _Log, producer: int, writes: _Writes, losses: set[tuple[int, int]]

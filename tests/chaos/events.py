@@ -28,6 +28,17 @@ class Failed(NamedTuple):
     reason: str
 
 
+class Renumbered(NamedTuple):
+    """The producer continues with another producer epoch. It sends these records again if they are unacknowledged, so
+    that each may be in the log twice: no broker can relate sequence numbers of two epochs.
+    """
+
+    time_ms: int
+    partition: int
+    length: int
+    sequence: int
+
+
 class Polled(NamedTuple):
     """A consumer received these records. The epoch is that of their batch, -1 if the client does not expose it."""
 
@@ -81,7 +92,7 @@ class Note(NamedTuple):
     text: str
 
 
-Event = Acked | Failed | Polled | Strange | Truncated | Began | Ended | Note
+Event = Acked | Failed | Renumbered | Polled | Strange | Truncated | Began | Ended | Note
 
 
 def parse(line: str) -> Event:
@@ -95,6 +106,8 @@ def parse(line: str) -> Event:
         case "failed":
             time_ms, partition, length, sequence, reason = rest.split(" ", 4)
             return Failed(int(time_ms), int(partition), int(length), int(sequence), reason)
+        case "renumbered":
+            return Renumbered(*map(int, rest.split(" ", 3)))
         case "truncated":
             return Truncated(*map(int, rest.split(" ", 3)))
         case "began":

@@ -72,6 +72,8 @@ def report(make: Make, minutes: float, results: Results, failures: list[str]) ->
     if load.rules.lossy:
         print(f"{findings.permitted_losses:,} acknowledged records lost as permitted in {findings.loss_windows} cuts")
         print(f"{findings.permitted_repeats:,} duplicated or reordered by clients without idempotence")
+    elif findings.permitted_repeats:
+        print(f"{findings.permitted_repeats:,} duplicated or reordered by clients that took another producer epoch")
     seen = ", ".join(f"{client} {findings.truncations[number]}" for number, client in enumerate(load.clients))
     print(f"truncations seen by consumers: {seen}")
     for note in [] if results.tier is None else results.tier.notes:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.chaos.checker import Anomaly, Checker, Findings, Rules
-from tests.chaos.events import Acked, Began, Ended, Failed, Polled, Strange, Truncated
+from tests.chaos.events import Acked, Began, Ended, Failed, Polled, Renumbered, Strange, Truncated
 
 STRICT = Rules()
 LOSSY = Rules(lossy=True, zombie_ms=1000)
@@ -285,6 +285,21 @@ def test_duplicates_without_idempotence_are_permitted() -> None:
     findings = history.final((0, 2, 0, 0, 1), (2, 1, 0, 0, 1))
     assert found(findings) == {}
     assert findings.permitted_repeats > 0
+
+
+def test_unacknowledged_records_may_be_repeated_in_another_producer_epoch() -> None:
+    history = History().ack(0, 0, 2).poll(0, 3, 0).poll(3, 1, 2)
+    history.checker.renumbered(0, Renumbered(0, 0, 1, 2))
+    history.ack(2, 3)
+    findings = history.final((0, 3, 0, 0, 1), (3, 1, 0, 2, 1))
+    assert found(findings) == {}
+    assert findings.permitted_repeats == 2  # one duplicate, and the order of its copy
+
+
+def test_acknowledged_records_may_not_be_repeated_in_another_producer_epoch() -> None:
+    history = History().ack(0, 0, 3).poll(0, 3, 0).poll(3, 1, 1)
+    history.checker.renumbered(0, Renumbered(0, 0, 1, 2))
+    assert found(history.final((0, 3, 0, 0, 1), (3, 1, 0, 1, 1))) == {Anomaly.DUPLICATE: 1, Anomaly.REORDERED: 1}
 
 
 # Rereaders, and bounded logs

@@ -2,13 +2,14 @@
 
 import pytest
 
-from tests.chaos.events import Acked, Ended, Event, Failed, Note, Polled, Strange, Truncated, parse
+from tests.chaos.events import Acked, Ended, Event, Failed, Note, Polled, Renumbered, Strange, Truncated, parse
 
 
 @pytest.mark.parametrize(
     ("line", "event"),
     [
         ("acked 17 2 -1 3 40", Acked(17, 2, -1, 3, 40)),
+        ("renumbered 17 2 48 4000", Renumbered(17, 2, 48, 4000)),
         ("failed 17 2 3 40 timed out in queue", Failed(17, 2, 3, 40, "timed out in queue")),
         ("polled 17 2 100 3 1 40 -1", Polled(17, 2, 100, 3, 1, 40, -1)),
         ("strange 17 2 100 a value of 3 bytes", Strange(17, 2, 100, "a value of 3 bytes")),

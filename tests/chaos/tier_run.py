@@ -136,6 +136,9 @@ class TierRun:
             findings = topic.outcome.findings
             given_up = f"{findings.failed:,} given up {dict(findings.failures) or ''}"
             self.notes.append(f"{topic.load.topic}: {findings.acknowledged:,} records acknowledged, {given_up}")
+            if topic.load.rules.idempotent and findings.permitted_repeats:
+                repeats = f"{findings.permitted_repeats:,} records repeated or reordered"
+                self.notes.append(f"{topic.load.topic}: {repeats} by a client that took another producer epoch")
         self.notes.append(
             f"segments before the collection: {', '.join(f'{n} {state.name}' for state, n in states.items())}"
         )

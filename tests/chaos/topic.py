@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.availability import Availability
 from tests.chaos.checker import Checker, Findings, Rules
-from tests.chaos.events import Acked, Began, Ended, Event, Failed, Note, Polled, Strange, Truncated
+from tests.chaos.events import Acked, Began, Ended, Event, Failed, Note, Polled, Renumbered, Strange, Truncated
 from tests.chaos.network import Network
 from tests.chaos.nodes import ChaosCluster, topic_settings
 from tests.chaos.programs import Program
@@ -148,6 +148,8 @@ class TopicRun:
                     each.acked(event.partition, event.time_ms)
             case Failed():
                 self._checker.failed(number, event)
+            case Renumbered():
+                self._checker.renumbered(number, event)
             case _:
                 self._on_other(f"{self.load.clients[number]} producer", event)
 

@@ -3,6 +3,7 @@
 tests/chaos/programs.py describes arguments and standard input, events.py the output.
 """
 
+import json
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 CHUNK = 16
 FLUSH_MS = 50
+STATISTICS_MS = 500
 END_TIMEOUT_S = 60
 REST_S = 1.0
 """Pause between two readings of the topic."""
@@ -117,6 +119,9 @@ class Writer:
         self.orders = Commands()
         self.runs = AdjacentRecordsByPartition("acked")
         self.sequences = [0] * arguments.partitions
+        self.settled = [0] * arguments.partitions  # the next sequence number whose outcome is unknown
+        self.settled_before = list(self.settled)  # at the last statistics
+        self.epoch: tuple[int, int] | None = None  # producer id and epoch
         acks = {"enable.idempotence": True} if arguments.acks == "all" else {"acks": arguments.acks, "retries": 0}
         self.producer = Producer(
             {
@@ -128,6 +133,8 @@ class Writer:
                 "retry.backoff.ms": 50,
                 "linger.ms": 10,
                 "error_cb": self._on_error,
+                "statistics.interval.ms": STATISTICS_MS,
+                "stats_cb": self._on_statistics,
             }
         )
         self.fatal = False
@@ -137,8 +144,25 @@ class Writer:
         if error.fatal() or error.code() not in QUIET_CODES:
             report(f"note {now_ms()} {error}")
 
+    def _on_statistics(self, text: str) -> None:
+        """Report the records whose outcome was unknown when librdkafka took another epoch.
+
+        After OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind one that failed, librdkafka takes a new epoch and sends
+        all unacknowledged records in it, also those of batches whose responses were lost.
+        """
+        state = json.loads(text).get("eos", {})
+        epoch = state.get("producer_id", -1), state.get("producer_epoch", -1)
+        if min(epoch) >= 0:
+            if self.epoch not in (None, epoch):
+                for partition, first in enumerate(self.settled_before):
+                    report(f"renumbered {now_ms()} {partition} {self.sequences[partition] - first} {first}")
+                report(f"note {now_ms()} producer {epoch[0]} continues with epoch {epoch[1]}")
+            self.epoch = epoch
+            self.settled_before = list(self.settled)
+
     def _on_delivery(self, sequence: int, error: KafkaError | None, message: Message) -> None:
         partition = message.partition()
+        self.settled[partition] = sequence + 1
         if error is None:
             self.runs.add(partition, message.offset() if message.offset() is not None else -1, sequence)
         else:
