@@ -21,7 +21,8 @@ class ClassicGroup:
     `leader` is a member's id whenever there are members. `pending_joins` are member ids that were given out and not
     used yet (KIP-394). `pending_syncs` have received their JoinGroup response and must send SyncGroup. `topics` are the
     topics that members subscribe to, None when unknown. `was_empty` distinguishes an initial rebalance from a later
-    one. `assigning` is the generation whose assignment is being written to the log, if any.
+    one. `assigning` is the generation whose assignment is being written to the log, if any. `awaits_rebalance` is true
+    between the downgrade of a consumer group and the rebalance that follows it.
     """
 
     def __init__(self, group_id: str, *, state: GroupState = GroupState.EMPTY, state_since_ms: int = -1) -> None:
@@ -38,6 +39,7 @@ class ClassicGroup:
         self.pending_syncs: set[str] = set()
         self.has_new_member = False
         self.assigning: int | None = None
+        self.awaits_rebalance = False
         self.topics: frozenset[str] | None = None
         self._static_members: dict[str, str] = {}
         self._supporters: dict[str, int] = {}

@@ -52,6 +52,7 @@ class Rebalances:
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.cancel_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_syncs.clear()
+        group.awaits_rebalance = False
         self._timers.end_sync_phase(group)
         is_initial = group.is_empty
         self._groups.move(group, Transition.REBALANCE, self._clock.now_ms())

@@ -71,11 +71,15 @@ class Replay:
 
 
 def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """Build the group that a GroupMetadata record describes."""
+    """Build the group that a GroupMetadata record describes.
+
+    Members without a leader come from the downgrade of a consumer group that a member left (`consumer/migration.py`).
+    """
     state = GroupState.STABLE if value.members else GroupState.EMPTY
     group = ClassicGroup(group_id, state=state, state_since_ms=value.current_state_timestamp)
     group.generation = value.generation
     group.leader = value.leader
+    group.awaits_rebalance = bool(value.members) and value.leader is None
     group.protocol = value.protocol
     group.protocol_type = value.protocol_type or None
     for member in _members(value.members, value.protocol or ""):

@@ -66,6 +66,8 @@ from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchR
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
+_DOWNGRADED: Final = "it was a consumer group until now"
+
 _PARKED_RETRY_MS: Final = 100
 """Pause before the offsets of deleted topics are looked up again, while offsets are parked."""
 
@@ -172,7 +174,9 @@ class GroupShard:
                 return self.consumer_groups.on_timer(cause)
 
     def on_loaded(self) -> None:
-        """Give every member a new session, and shrink groups that exceed a size limit set meanwhile."""
+        """Give every member a new session, shrink groups that exceed a size limit set meanwhile, and start the
+        rebalances that former coordinators owe.
+        """
         self._expiry.start()
         self.consumer_groups.on_loaded()
         self.streams_groups.on_loaded()
@@ -182,6 +186,8 @@ class GroupShard:
                 self._timers.renew_session(group, member)
             if len(group.members) > self._config.group_max_size:
                 self._rebalances.prepare(group, "the group is over group.max.size")
+            elif group.awaits_rebalance:
+                self._rebalances.prepare(group, _DOWNGRADED)
 
     def on_unloaded(self) -> None:
         self._queue.clear()
@@ -278,11 +284,11 @@ class GroupShard:
         self._queue.schedule(f"deleted topics {sorted(topics)}", _PARKED_RETRY_MS, due)
         return NOTHING
 
-    def _adopt_downgraded(self, group_id: str, rebalances: bool) -> Outcome:
-        """Start the sessions of a group that was a consumer group, and let its members rejoin if asked to."""
+    def _adopt_downgraded(self, group_id: str) -> Outcome:
+        """Start the sessions of a group that was a consumer group, and let its members rejoin if one has left."""
         group = self.groups.get(group_id)
         if group is None or not can_rebalance(group.state):
             return NOTHING
         for member in group.members.values():
             self._timers.renew_session(group, member)
-        return self._rebalances.prepare(group, "it was a consumer group until now") if rebalances else NOTHING
+        return self._rebalances.prepare(group, _DOWNGRADED) if group.awaits_rebalance else NOTHING

@@ -101,7 +101,7 @@ class ClassicRequests:
         def on_outcome(error: ErrorCode) -> CoordinatorResult[Any, None]:
             if is_last_consumer_replaced:
                 self._departures.end_timers(group.group_id, members)
-                self._departures.adopt(group.group_id, False)
+                self._departures.adopt(group.group_id)
             if error is not ErrorCode.NONE:
                 if member_id in group.members:  # the record is in the log, and may be committed later
                     self._timers.renew_session(group.group_id, member_id, attempt.session_timeout_ms)

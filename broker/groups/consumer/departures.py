@@ -35,8 +35,8 @@ _REASONS = {
 class Departures:
     """Removes members and increments the group epoch, so that the next heartbeat computes a new target.
 
-    The group becomes a classic one when only classic members remain (`migration.py`). `adopt(group_id, rebalances)`
-    starts the timers of that group, which is then in the table of classic groups, and rebalances it.
+    The group becomes a classic one when only classic members remain (`migration.py`). `adopt(group_id)` starts the
+    timers of that group, which is then in the table of classic groups, and rebalances it if a member has left.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Departures:
         environment: ConsumerGroupEnvironment,
         timers: ConsumerGroupTimers,
         clock: CoordinatorClock,
-        adopt: Callable[[str, bool], CoordinatorResult[Any, None]],
+        adopt: Callable[[str], CoordinatorResult[Any, None]],
     ) -> None:
         self.adopt = adopt
         self._clock = clock
@@ -110,6 +110,6 @@ class Departures:
 
         def on_outcome(_: ErrorCode) -> CoordinatorResult[Any, None]:
             self.end_timers(group.group_id, member_ids)
-            return self.adopt(group.group_id, True)
+            return self.adopt(group.group_id)
 
         return CoordinatorResult(None, records, on_outcome=on_outcome)

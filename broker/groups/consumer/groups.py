@@ -46,7 +46,7 @@ class ConsumerGroups:
         queue: TimerQueue[Any],
         clock: CoordinatorClock,
         new_uuid: Callable[[], str],
-        adopt: Callable[[str, bool], CoordinatorResult[Any, None]],
+        adopt: Callable[[str], CoordinatorResult[Any, None]],
         is_other: Callable[[str], bool],
     ) -> None:
         self.table = ConsumerGroupTable(classic_groups)

@@ -3,7 +3,7 @@
 | conversion | when | state after it |
 |---|---|---|
 | upgrade | the first consumer of the new protocol joins a classic group of type "consumer" | epoch = generation; every member STABLE with its last assignment as target; parked requests get REBALANCE_IN_PROGRESS |
-| downgrade | the last member of the new protocol leaves, or a classic member takes its instance id | generation = group epoch; Stable with the targets as assignment; then, if a member has left, a rebalance |
+| downgrade | the last member of the new protocol leaves, or a classic member takes its instance id | generation = group epoch; Stable with the targets as assignment; then, if a member has left, a rebalance. The record without a leader says that it is due, so that a coordinator that takes over in between starts it |
 
 `group.consumer.migration.policy` allows either. A downgrade needs a remaining member, and room by `group.max.size`.
 """  # noqa: E501  rows of a table
@@ -122,6 +122,8 @@ def downgrade_records(
         )
         for member in staying
     }
+    if successor is None:
+        classic.leader = None
     tombstones = consumer_group_removed(
         group.group_id, group.members, group.regexes, has_partition_metadata=group.has_partition_metadata
     )

@@ -11,6 +11,7 @@ from broker.groups.consumer import reconciliation
 from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment
 from broker.groups.consumer.member import MemberAssignment
 from broker.groups.consumer.reconciliation import IsHeldByOther
+from broker.groups.shard import GroupShard
 from broker.runtime.coordinators.hosted_shard import CoordinatorOperation, HostedShard
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_log import LoadedBatch, ShardLog
@@ -33,6 +34,7 @@ from tests.simulation.cluster.planted_bug import Planted
 from tests.simulation.replication.campaign import Patch
 
 _decide = TransactionShard._decide
+_on_groups_loaded = GroupShard.on_loaded
 _compute = reconciliation._compute
 _load = ShardLoader.load
 _resign = ShardRuntime.resign
@@ -125,6 +127,12 @@ def _take_owned(
     return _compute(current, epoch, target_epoch, target, NO_PARTITIONS, held)
 
 
+def _forget_rebalances(shard: GroupShard) -> None:
+    for group in shard.groups:
+        group.awaits_rebalance = False
+    _on_groups_loaded(shard)
+
+
 def _load_without_batches(led: LedSharePartition, answer: StateAnswer) -> None:
     state = answer.state
     _on_read(led, answer if state is None else replace(answer, state=replace(state, batches=())))
@@ -168,6 +176,9 @@ PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     ),
     "forgetting timers whose records could not be written": Planted(
         (Patch(CoordinatorOperation, "has_failed", False),), _LIVENESS, 30, 70, run_migrations
+    ),
+    "forgetting the rebalance after a downgrade when the coordinator changes": Planted(
+        (Patch(GroupShard, "on_loaded", _forget_rebalances),), _LIVENESS, 30, 161, run_migrations
     ),
     "loading a share partition without its batches": Planted(
         (Patch(LedSharePartition, "_on_read", _load_without_batches),), _SHARES, 20, 4, run_shares

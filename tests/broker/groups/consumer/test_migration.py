@@ -166,6 +166,21 @@ def test_join_phase_before_an_upgrade_does_not_end_the_generation_after_a_downgr
     assert (harness.state(), len(harness.group.members)) == (GroupState.STABLE, 2)
 
 
+def test_rebalance_after_a_downgrade_survives_a_failover() -> None:
+    harness = harness_with()
+    harness.beat("a")
+    harness.client("c", protocols={"range": subscription("t")})
+    harness.join("c", session_ms=100_000)
+    harness.log.holds_commits = True
+    request = ConsumerGroupHeartbeatRequest("g", "a", -1)
+    harness.start_later(lambda shard: shard.consumer_groups.heartbeat(request, Caller("a", "/h", 1)))
+    assert harness.group.awaits_rebalance
+    for _ in range(2):
+        harness.log.holds_commits = False
+        harness.restart()
+        assert harness.heartbeat("c") is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_join_that_is_committed_late_has_a_session() -> None:
     harness = harness_with()
     harness.beat("a")

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from broker.groups import replay
+from broker.groups.classic import ClassicGroup
 from broker.groups.consumer import departures, groups, migration
 from broker.groups.consumer.environment import MigrationPolicy
 from broker.groups.records import group_written
-from broker.groups.shard import GroupShard
+from broker.groups.replay import group_from_record
 from tests.broker.groups.consumer.migration_simulation import MigrationSimulation
 
 SEEDS = range(15)
@@ -37,7 +39,12 @@ def _with_generation_0(function: Callable[..., Any]) -> Callable[..., Any]:
     return changed
 
 
-_adopt = GroupShard._adopt_downgraded
+def _without_rebalance(*arguments: Any) -> ClassicGroup:
+    group = group_from_record(*arguments)
+    group.awaits_rebalance = False
+    return group
+
+
 _upgraded = migration.upgraded
 
 PLANTED: dict[str, tuple[object, str, object]] = {
@@ -45,9 +52,9 @@ PLANTED: dict[str, tuple[object, str, object]] = {
     "a downgrade loses the targets": (migration, "assignment_bytes", lambda *_: b""),
     "a downgrade begins with generation 0": (migration, "group_written", _with_generation_0(group_written)),
     "a downgrade is followed by no rebalance": (
-        GroupShard,
-        "_adopt_downgraded",
-        lambda shard, group_id, _: _adopt(shard, group_id, False),
+        replay,
+        "group_from_record",
+        _without_rebalance,
     ),
     "an upgrade forgets what members own": (migration, "embedded_assignment", lambda *_: {}),
     "an upgrade begins with epoch 0": (groups, "upgraded", _with_generation_0(_upgraded)),
