@@ -106,6 +106,13 @@ class GroupTimers:
     def end_sync_phase(self, group: ClassicGroup) -> None:
         self.queue.cancel(_sync_key(group.group_id))
 
+    def end_all(self, group: ClassicGroup) -> None:
+        """End the timers of a group that has become a consumer group. A downgrade would meet them again."""
+        for member_id in (*group.members, *group.pending_joins):
+            self.end_session(group, member_id)
+        self.end_join_phase(group)
+        self.end_sync_phase(group)
+
     def start_expiry(self, delay_ms: int, cause: ExpiryDue) -> None:
         self.queue.schedule(_EXPIRY_KEY, delay_ms, cause)
 

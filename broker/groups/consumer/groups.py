@@ -26,7 +26,8 @@ from broker.groups.consumer.validation import check_form
 from broker.groups.metrics import GroupMetrics
 from broker.groups.records import group_removed
 from broker.groups.table import GroupTable
-from protocol.errors import KafkaError
+from broker.groups.timers import GroupTimers
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import DescribedGroup
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -53,6 +54,7 @@ class ConsumerGroups:
         self._classic_groups = classic_groups
         self._environment = environment
         self._is_other = is_other
+        self._classic_timers = GroupTimers(queue)
         timers = ConsumerGroupTimers(queue)
         self._regexes = RegexSubscriptions(self.table, environment, clock)
         self._departures = Departures(self.table, environment, timers, clock, adopt)
@@ -104,7 +106,13 @@ class ConsumerGroups:
             if member.classic is not None:
                 self._heartbeat.start_session(group, member.member_id)
         _log.info("group upgraded group=%s members=%d", group.group_id, len(group.members))
-        return CoordinatorResult(result.response, [*records, *result.records])
+
+        def on_outcome(error: ErrorCode) -> CoordinatorResult[Any, None]:
+            if error is ErrorCode.NONE:
+                self._classic_timers.end_all(classic)
+            return CoordinatorResult(None)
+
+        return CoordinatorResult(result.response, [*records, *result.records], on_outcome=on_outcome)
 
     def give_way(self, group: ConsumerGroup) -> list[ConsumerGroupRecord]:
         """Remove a group without members, at once, for a classic one. Return its tombstones."""

@@ -166,6 +166,20 @@ def test_join_phase_before_an_upgrade_does_not_end_the_generation_after_a_downgr
     assert (harness.state(), len(harness.group.members)) == (GroupState.STABLE, 2)
 
 
+def test_session_before_an_upgrade_does_not_end_the_member_during_a_downgrade() -> None:
+    harness = harness_with()
+    harness.client("c", protocols={"range": subscription("t")})
+    harness.join("c", session_ms=20_000)
+    harness.advance(15)
+    harness.beat("a")
+    harness.advance(7)
+    harness.log.holds_commits = True
+    request = ConsumerGroupHeartbeatRequest("g", "a", -1)
+    harness.start_later(lambda shard: shard.consumer_groups.heartbeat(request, Caller("a", "/h", 1)))
+    harness.advance(2)
+    assert len(harness.group.members) == 1
+
+
 def test_rebalance_after_a_downgrade_survives_a_failover() -> None:
     harness = harness_with()
     harness.beat("a")
