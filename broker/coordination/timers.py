@@ -52,6 +52,9 @@ class TimerQueue(Generic[Cause]):
     def __len__(self) -> int:
         return len(self._timers)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._timers)
+
     def __contains__(self, key: str) -> bool:
         return key in self._timers
 

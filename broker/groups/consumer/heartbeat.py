@@ -68,6 +68,9 @@ class ConsumerGroupHeartbeat:
         """Decide the records of one heartbeat. Raise KafkaError when it is refused."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(group, request)
+        member = group.members.get(request.member_id)
+        if member is not None and self._is_unchanged(group, member, request, caller):
+            return self._renewed(group, request)
         return self._beat(group, request, caller)
 
     def start_session(self, group: ConsumerGroup, member_id: str) -> None:
@@ -78,6 +81,44 @@ class ConsumerGroupHeartbeat:
             timeout_ms = member.classic.session_timeout_ms
         self._timers.renew_session(group.group_id, member_id, timeout_ms)
         self._follow(group.group_id, member, group.current(member_id))
+
+    # The straight path, of members that have reached the target assignment and report nothing.
+
+    def _is_unchanged(
+        self, group: ConsumerGroup, member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    ) -> bool:
+        """Whether `_beat` would write no record, look up no topics, and answer without an assignment."""
+        if group.needs_metadata_check or group.epoch != group.target_epoch or member.topic_regex:
+            return False
+        current = group.current(member.member_id)
+        is_reconciled = request.member_epoch == current.epoch != JOIN_EPOCH
+        return (
+            is_reconciled
+            and current.is_reconciled_to(group.target_epoch)
+            and request.instance_id is None
+            and request.topic_partitions is None
+            and request.subscribed_topic_names is None
+            and request.subscribed_topic_regex is None
+            and request.server_assignor is None
+            and request.rack_id is None
+            and request.rebalance_timeout_ms == -1
+            and member.classic is None
+            and caller.client_id == member.client_id
+            and caller.client_host == member.client_host
+        )
+
+    def _renewed(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> HeartbeatResult:
+        """Begin the member's session anew."""
+        self._timers.end_revocation(group.group_id, request.member_id)
+        intervals = self._environment.intervals(group.group_id)
+        self._timers.renew_session(group.group_id, request.member_id, intervals.session_timeout_ms)
+        return CoordinatorResult(
+            ConsumerGroupHeartbeatResponse(
+                member_id=request.member_id,
+                member_epoch=request.member_epoch,
+                heartbeat_interval_ms=intervals.heartbeat_interval_ms,
+            )
+        )
 
     # Joining and reporting.
 

@@ -154,11 +154,20 @@ class HostedShard(Generic[S]):
 
     def execute(self, command: Command[S, R], *, lingers: bool = False) -> Answer[R]:
         """Run the command. Raise KafkaError when the command refuses, or its write fails at once."""
-        return self._run(command, lingers).answer(self._loop)
+        if not lingers:
+            self._flush()
+        result = command(self.shard)
+        changes_nothing = not result.records and result.atomic and result.on_outcome is None
+        if changes_nothing and (lingers or self._is_committed):
+            self._schedule_wake()
+            return result.response
+        return self._run(result, lingers).answer(self._loop)
 
     def post(self, command: Command[S, R], *, lingers: bool = False) -> None:
         """Run a command that answers through replies. Raise KafkaError if it refuses."""
-        self._run(command, lingers)
+        if not lingers:
+            self._flush()
+        self._run(command(self.shard), lingers)
 
     def execute_in_transaction(self, command: Command[S, R], transaction: ProducerTransaction) -> Answer[R]:
         """Run a command whose records belong to a producer's transaction and take effect with its marker.
@@ -201,10 +210,13 @@ class HostedShard(Generic[S]):
         self.shard.on_unloaded()
         self._settle(operations, ErrorCode.NOT_COORDINATOR)
 
-    def _run(self, command: Command[S, R], lingers: bool) -> CoordinatorOperation[R]:
-        if not lingers:
-            self._flush()
-        operation = CoordinatorOperation(command(self.shard))
+    @property
+    def _is_committed(self) -> bool:
+        """Whether all records that the state rests on are committed."""
+        return self._partition_log.high_watermark >= self._next_offset
+
+    def _run(self, result: CoordinatorResult[Any, R], lingers: bool) -> CoordinatorOperation[R]:
+        operation = CoordinatorOperation(result)
         self._carry_out(operation, lingers)
         self._schedule_wake()
         return operation

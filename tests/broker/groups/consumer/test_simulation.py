@@ -5,6 +5,7 @@ Each partition has at most one owner at any time, and a Stable group has every p
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,14 @@ from broker.groups.consumer.assignment import Assignment, each_partition, in_ord
 from broker.groups.consumer.embedded_protocol import embedded_assignment
 from broker.groups.consumer.environment import ConsumerGroupEnvironment, MigrationPolicy
 from broker.groups.consumer.group import ConsumerGroupState
+from broker.groups.consumer.heartbeat import ConsumerGroupHeartbeat
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.common_records import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from tests.support.harnesses.consumer_group_harness import ConsumerGroupHarness
 
 NAMES = "abcdef"
@@ -196,3 +202,42 @@ def test_random_history_keeps_single_owners_and_ends_fully_assigned(seed: int, w
     assert replayed.members == live.members
     assert all(replayed.current(each) == live.current(each) for each in live.members)
     assert replayed.state is live.state
+
+
+def history_of(seed: int) -> list[object]:
+    """Return the responses, records and timers of a random group."""
+    group = RandomGroup(seed, with_classic=seed % 2 == 0)
+    harness, seen = group.harness, list[object]()
+    send = harness.send
+
+    def sent(request: ConsumerGroupHeartbeatRequest, version: int = 1) -> ConsumerGroupHeartbeatResponse:
+        response = send(request, version)
+        seen.append(response)
+        return response
+
+    harness.send = sent  # type: ignore[method-assign]
+    for _ in range(200):
+        group.step()
+        timers = harness.shard.timers
+        seen.append(harness.log.end_offset)
+        seen.append({key: timers.deadline_ms(key) for key in timers})
+    return [*seen, *((record.key, record.value) for record in harness.log.records)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_heartbeats_without_changes_have_the_effects_of_the_general_path(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = Counter[bool]()
+    decide = ConsumerGroupHeartbeat._is_unchanged
+
+    def counted(*arguments: Any) -> bool:
+        is_unchanged = decide(*arguments)
+        straight[is_unchanged] += 1
+        return is_unchanged
+
+    monkeypatch.setattr(ConsumerGroupHeartbeat, "_is_unchanged", counted)
+    history = history_of(seed)
+    monkeypatch.setattr(ConsumerGroupHeartbeat, "_is_unchanged", lambda *_: False)
+    assert history == history_of(seed)
+    assert straight[True] > 0 < straight[False]
