@@ -5,7 +5,7 @@ STALE_MEMBER_EPOCH (KIP-848); 10+ topics by id. Missing topics and partitions ar
 group.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from broker.api.pipeline.permission import READ_GROUP, READ_TOPIC
 from broker.api.serving.access import require_group
@@ -39,13 +39,19 @@ class OffsetCommitHandler:
         self._groups = groups
         self._topics = OffsetTopics(image, metadata_topic)
 
-    async def __call__(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    def __call__(
+        self, request: OffsetCommitRequest, context: RequestContext
+    ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         require_group(context, READ_GROUP, request.group_id)
         known, refused = self._split(request.topics, context)
         if not known:
             return OffsetCommitResponse(topics=refused)
         request.topics = known
-        response = await self._groups.commit_offsets(request, context.api_version)
+        response = self._groups.commit_offsets(request, context.api_version)
+        if len(known) == 1 and not refused:
+            return response
+        if not isinstance(response, OffsetCommitResponse):
+            return _merged_later(response, refused)
         response.topics = merged(response.topics, refused)
         return response
 
@@ -73,6 +79,14 @@ class OffsetCommitHandler:
             if missing:
                 refused.append(OffsetCommitResponseTopic(name, topic.topic_id, missing))
         return known, refused
+
+
+async def _merged_later(
+    pending: Awaitable[OffsetCommitResponse], refused: list[OffsetCommitResponseTopic]
+) -> OffsetCommitResponse:
+    response = await pending
+    response.topics = merged(response.topics, refused)
+    return response
 
 
 def merged(

@@ -5,7 +5,7 @@ the response where the protocol has a field for them. Holds no rules about group
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 from broker.coordination.errors import offset_fetch_error, response_error
@@ -143,16 +143,21 @@ class GroupCoordinator:
 
     # Offsets.
 
-    async def commit_offsets(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
+    def commit_offsets(
+        self, request: OffsetCommitRequest, api_version: int
+    ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Commit offsets. Topics must have names, and partitions must exist. Every partition repeats a coordinator's
-        error.
+        error. The response follows when the records are committed.
         """
         try:
-            return await self._execute(
-                request.group_id, lambda shard: shard.commit_offsets(request, api_version), lingers=True
+            answer = self._runtime.execute(
+                self._partition_of(request.group_id),
+                lambda shard: shard.commit_offsets(request, api_version),
+                lingers=True,
             )
         except KafkaError as error:
             return commit_refused(request, response_error(error.code))
+        return _committed(request, answer) if isinstance(answer, asyncio.Future) else answer
 
     async def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, api_version: int
@@ -310,6 +315,16 @@ class GroupCoordinator:
 
 async def _settled(answer: Answer[R]) -> R:
     return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+async def _committed(
+    request: OffsetCommitRequest, answer: asyncio.Future[OffsetCommitResponse]
+) -> OffsetCommitResponse:
+    """Return the response after the commit of its records, or the error that prevented it."""
+    try:
+        return await answer
+    except KafkaError as error:
+        return commit_refused(request, response_error(error.code))
 
 
 def commit_refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:

@@ -22,7 +22,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context
+from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, answered, context
 
 NAMES = ("one", "two", "a", "c")
 
@@ -33,7 +33,7 @@ async def harness() -> AsyncIterator[GroupCoordinatorHarness]:
     made = GroupCoordinatorHarness()
     for name in NAMES:
         topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 5)])
-        await made.groups.commit_offsets(OffsetCommitRequest(group_id=name, topics=[topic]), 9)
+        await answered(made.groups.commit_offsets(OffsetCommitRequest(group_id=name, topics=[topic]), 9))
     assert {partition_for(name, 2) for name in NAMES} == {0, 1}
     yield made
     made.close()

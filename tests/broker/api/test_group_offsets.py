@@ -30,7 +30,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from protocol.primitives import Uuid
-from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context, topic_id_of
+from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, answered, context, topic_id_of
 
 UNKNOWN_ID = Uuid(b"?" * 16)
 
@@ -48,7 +48,7 @@ async def commit(
     harness: GroupCoordinatorHarness, version: int, topics: list[OffsetCommitRequestTopic], group_id: str = "g"
 ) -> OffsetCommitResponse:
     handler = OffsetCommitHandler(harness.groups, harness.current_image)
-    response = await handler(OffsetCommitRequest(group_id=group_id, topics=topics), context(version))
+    response = await answered(handler(OffsetCommitRequest(group_id=group_id, topics=topics), context(version)))
     assert encode_bytes(response, version) is not None
     return response
 
@@ -117,7 +117,7 @@ async def test_leader_epoch_of_a_commit_is_kept_where_the_version_has_one(
     if version < 6:
         topic.partitions[0].committed_leader_epoch = -1
     request = over_the_wire(OffsetCommitRequest(group_id="g", topics=[topic]), version)
-    await OffsetCommitHandler(harness.groups, harness.current_image)(request, context(version))
+    await answered(OffsetCommitHandler(harness.groups, harness.current_image)(request, context(version)))
     fetched = await fetch(harness, 9, one_group(OffsetFetchRequestTopics(name="t", partition_indexes=[0])))
     assert fetched.groups[0].topics[0].partitions[0].committed_leader_epoch == epoch
 
@@ -208,7 +208,7 @@ async def test_group_error_is_in_every_partition(
     request = OffsetCommitRequest(
         group_id="g", generation_id_or_member_epoch=1, member_id=member, topics=[named("t", p0=5, p1=6, p9=7)]
     )
-    response = await handler(request, context(version))
+    response = await answered(handler(request, context(version)))
     assert codes(response) == {("t", 0): error, ("t", 1): error, ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 

@@ -44,6 +44,7 @@ from protocol.messages.txn_offset_commit import (
 from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from storage.config import CleanupPolicy, LogConfig
 from tests.support.harnesses.data_plane import BROKER_ID, Answer, DataPlane
+from tests.support.harnesses.group_coordinator_harness import answered
 
 OFFSETS = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), verify_transactions=True)
 PRODUCER = 7
@@ -121,7 +122,7 @@ class GroupNode:
         """Commit an offset outside of transactions."""
         topic = OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, offset)])
         handler = OffsetCommitHandler(self.groups, lambda: self.plane.image)
-        self.plane.run(handler(OffsetCommitRequest("g", topics=[topic]), self.plane.context(8)))
+        self.plane.run(answered(handler(OffsetCommitRequest("g", topics=[topic]), self.plane.context(8))))
 
     def fetch(self, *, stable: bool = False) -> tuple[int, int]:
         """Return the committed offset of t-0 and the error."""

@@ -1,8 +1,8 @@
 """A group coordinator on memory logs and the test's own event loop, for tests of API handlers."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar, cast
 
 from broker.api.serving.context import RequestContext
 from broker.clock import SystemClock
@@ -37,6 +37,8 @@ from protocol.primitives import Uuid
 from tests.support.fakes.runtimes import make_runtime
 from tests.support.fakes.shard_log import MemoryShardLog
 
+R = TypeVar("R")
+
 BROKER_ID = 1
 LISTENER = "PLAINTEXT"
 PARTITIONS = 2
@@ -54,6 +56,11 @@ def context(
     connection = ConnectionInfo("connection", listener, host, 50_000)
     request = Request(RequestHeader(0, version, 1, client_id), memoryview(b""), connection, 0)
     return RequestContext(version, client_id, connection, request)
+
+
+async def answered(response: R | Awaitable[R]) -> R:
+    """Return the response of a handler that may answer at once or later."""
+    return await response if isinstance(response, Awaitable) else response
 
 
 class GroupCoordinatorHarness:

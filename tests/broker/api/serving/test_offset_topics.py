@@ -15,7 +15,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.primitives import METADATA_TOPIC_ID
 from tests.broker.api.test_cluster_metadata import NAME, MetadataTopicHarness
-from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context
+from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, answered, context
 
 BY_ID, BY_NAME = 10, 9
 
@@ -39,7 +39,7 @@ async def commit(
     partitions = [OffsetCommitRequestPartition(partition, 7)]
     wanted = OffsetCommitRequestTopic(NAME, METADATA_TOPIC_ID, partitions)
     handler = OffsetCommitHandler(harness.groups, harness.current_image, topic)
-    response = await handler(OffsetCommitRequest(group_id="g", topics=[wanted]), context(version))
+    response = await answered(handler(OffsetCommitRequest(group_id="g", topics=[wanted]), context(version)))
     return response.topics[0].partitions[0].error_code
 
 
