@@ -421,7 +421,7 @@ class Log(LocalLog):
     def _start_anew(self, offset: int, now_ms: int, log_start_offset: int, history: Iterable[LeaderEpochEntry]) -> None:
         """Empty the log at `offset`. `history` holds leader epochs, of which those before `offset` stay."""
         with self._flushing:
-            self._lower_recovery_point(offset)
+            self._lower_recovery_point(0)  # or recovery would miss what a crash on the way has removed already
             self._remove_newest(list(self.segments), but=offset)
             self.snapshots.remove_above(-1)
             self.epochs.replace(history)
@@ -449,7 +449,7 @@ class Log(LocalLog):
         """
         offset = start.next_offset
         with self._flushing:
-            self._lower_recovery_point(offset)
+            self._lower_recovery_point(0)
             self.log_start_offset = start.log_start_offset
             checkpoint(self)
             self._remove_newest(list(self.segments))

@@ -168,10 +168,26 @@ def test_power_loss_leaves_the_old_log_an_empty_log_or_the_new_log(next_offset: 
     for after in range(1000):
         fs, start = FailingPower(), remote_log_start(next_offset)
         failed = lose_power_in(fs, after, Random(seed * 1000 + after), partial(begin, old_log(fs), start))
-        seen.add(remaining_log(opened(fs), start))
+        found = opened(fs)
+        assert found.recovery.lost is None
+        seen.add(remaining_log(found, start))
         if not failed:
             break
     assert seen == {"old", "empty", "new"}
+
+
+@pytest.mark.parametrize("offset", [40, 12, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_power_loss_while_a_log_starts_anew_is_no_loss_of_flushed_records(offset: int, seed: int) -> None:
+    """A follower whose log ends below the leader's log start offset removes records on purpose."""
+    for after in range(1000):
+        fs = FailingPower()
+        log = old_log(fs)
+        start_anew = partial(log.truncate_fully_and_start_at, offset, now_ms=NOW_MS)
+        failed = lose_power_in(fs, after, Random(seed * 1000 + after), start_anew)
+        assert opened(fs).recovery.lost is None
+        if not failed:
+            break
 
 
 def remaining_log(log: Log, start: RemoteLogStart) -> str:
