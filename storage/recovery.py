@@ -352,7 +352,11 @@ class LogLoader:
     def _start_over(
         self, segments: list[LogSegment], epochs: LeaderEpochs, snapshots: ProducerSnapshots
     ) -> tuple[list[LogSegment], int, ProducerState]:
-        """Create an empty log at the log start offset, for a log without segments or one that ended below it."""
+        """Create an empty log at the log start offset, for a log without segments or one that ended below it.
+
+        The segment is durable unless it starts at 0: the checkpoint of log start offsets names no log that starts with
+        its first segment.
+        """
         if segments or snapshots.offsets:
             self._drop(segments, snapshots, -1)
         epochs.clear()
@@ -360,6 +364,9 @@ class LogLoader:
         segment = LogSegment.create(
             self._fs, self._directory, start, self._config, created_ms=self._now_ms, jitter_ms=self._draw_jitter()
         )
+        if start:
+            segment.sync(indexes=False)
+            self._fs.sync_directory(self._directory)
         producers = ProducerState()
         producers.end_offset = start
         return [segment], start, producers

@@ -176,6 +176,22 @@ def test_power_loss_leaves_the_old_log_an_empty_log_or_the_new_log(next_offset: 
     assert seen == {"old", "empty", "new"}
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_log_that_starts_anew_at_its_start_offset_survives_a_power_loss(seed: int) -> None:
+    """The start offset was checkpointed, and the records before it were not flushed. The next checkpoint leaves it out,
+    because the first segment has it.
+    """
+    fs = FailingPower()
+    old_log(fs)
+    write_offsets(fs, LOG_STARTS, {PARTITION: 40})
+    fs.crash(Random(seed))
+    assert opened(fs).log_end_offset == 40
+    write_offsets(fs, LOG_STARTS, {})
+    fs.crash(Random(seed))
+    found = opened(fs)
+    assert (found.log_start_offset, found.log_end_offset, found.recovery.lost) == (40, 40, None)
+
+
 @pytest.mark.parametrize("offset", [40, 12, 7])
 @pytest.mark.parametrize("seed", range(3))
 def test_power_loss_while_a_log_starts_anew_is_no_loss_of_flushed_records(offset: int, seed: int) -> None:

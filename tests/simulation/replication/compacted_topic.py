@@ -3,7 +3,9 @@
 Invariants, by the names in violations:
 
 - NewestValuesStay: the registered leader has, of each key, the newest acknowledged record or a later one. A tombstone
-  may be gone after `delete.retention.ms`, and no older record of its key may remain.
+  may be gone after `delete.retention.ms`, and no older record of its key may remain. After the election of the last
+  known leader only later records count: every replica has restarted uncleanly (KIP-966).
+- LeaderCompleteness: no other election takes a replica that is neither in sync nor eligible.
 - OffsetsKeepTheirRecords: a record of a leader epoch has the same key and value at its offset on every replica, always.
 - LatestValuesConverge: at the end all live replicas have the same latest record of each key.
 
@@ -65,7 +67,7 @@ class _KeyedProducer(Client):
         super().__init__(simulation, CLIENT_ID, NAME, random, timeout_ms=1.5 * timeout_ms, rate=1.0)
         self._topic = topic
         self._request_timeout_ms = int(timeout_ms)
-        self._number = 0
+        self.number = 0
         self._is_waiting = False
         self.is_closed = False
         self.slow_down(simulation.scenario.pace)
@@ -81,17 +83,17 @@ class _KeyedProducer(Client):
     def _send(self) -> None:
         if self.is_closed or self._is_waiting or self.leader is None:
             return
-        self._number += 1
+        self.number += 1
         key = self.random.choice(_KEYS)
-        value = None if self.random.random() < _TOMBSTONES else b"%d" % self._number
+        value = None if self.random.random() < _TOMBSTONES else b"%d" % self.number
         data = build_batch([Record(self.process.now_ms(), key, value)])
-        self._topic.on_sent(key, value, self._number)
+        self._topic.on_sent(key, value, self.number)
         request = ProduceRequest(
             acks=ACKS_ALL,
             timeout_ms=self._request_timeout_ms,
             topic_data=[TopicProduceData(name=NAME.topic, partition_data=[PartitionProduceData(0, bytearray(data))])],
         )
-        self.ask(self.leader, request, PRODUCE_VERSION, partial(self._on_answer, key, value, self._number))
+        self.ask(self.leader, request, PRODUCE_VERSION, partial(self._on_answer, key, value, self.number))
 
     def _on_answer(self, key: bytes, value: bytes | None, number: int, outcome: Outcome) -> None:
         if isinstance(outcome, Unanswered):
@@ -115,6 +117,9 @@ class CompactedTopic:
         pace = simulation.scenario.pace
         self._retention_ms = int(self._random.choice((1_000, 3_600_000)) * pace)
         self._acknowledged: _Latest = {}
+        self._registered: PartitionRegistration | None = None
+        self._lost_to = 0
+        """Records up to this number were sent before the last election of an incomplete leader."""
         self._tombstones: dict[bytes, dict[int, _Tombstone]] = {}
         """The tombstones of each key, by their number, except those before the last acknowledged value."""
         self._records: dict[tuple[int, int], tuple[bytes | None, bytes | None]] = {}
@@ -166,10 +171,22 @@ class CompactedTopic:
         else:
             self._tombstones[key] = {each: one for each, one in tombstones.items() if one.offset > offset}
         self.simulation.checker.counts.add("keyed records")
-        if offset > self._acknowledged.get(key, (-1, None))[0]:
+        if number > self._lost_to and offset > self._acknowledged.get(key, (-1, None))[0]:
             self._acknowledged[key] = (offset, value)
 
     # Checks
+
+    def on_controller_event(self) -> None:
+        """Find elections of replicas that are not known to be complete."""
+        before, now = self._registered, self.registration
+        self._registered = now
+        if before is None or now is None or now is before or not now.isr:
+            return
+        if set(now.isr).isdisjoint((*before.isr, *before.elr)):
+            if not before.last_known_elr:
+                self._fail("LeaderCompleteness", f"{now.isr} are in sync and were not eligible")
+            self._acknowledged.clear()
+            self._lost_to = self.producer.number
 
     def _look_again(self) -> None:
         self._after(_LOOK_EVERY_MS, self._look_again)

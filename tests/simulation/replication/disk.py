@@ -40,6 +40,8 @@ class PartitionDisk(WatchedDisk):
         self.is_rotten = False
         """Whether a bit has ever been flipped."""
         self._count = 0
+        self._created: dict[str, int] = {}
+        """The order in which the directories of logs were created last."""
 
     def maybe_fail(self, operation: Operation, path: str) -> None:
         super().maybe_fail(operation, path)
@@ -69,12 +71,17 @@ class PartitionDisk(WatchedDisk):
     # Content
 
     def log_path(self, name: ReplicaName) -> str | None:
-        """Return the directory of a replica's log; None without one."""
-        for number in range(1, self._count + 1):
-            path = join(f"/data-{number}", str(name))
-            if self.is_directory(path):
-                return path
-        return None
+        """Return the directory of a replica's log; None without one.
+
+        A failed log directory may have the log of a deleted topic, and another directory that of its successor.
+        """
+        paths = [join(f"/data-{number}", str(name)) for number in range(1, self._count + 1)]
+        found = [path for path in paths if self.is_directory(path)]
+        return max(found, key=lambda path: self._created.get(path, 0), default=None)
+
+    def make_directory(self, path: str) -> None:
+        super().make_directory(path)
+        self._created[path] = len(self._created) + max(self._created.values(), default=0)
 
     def between(self, name: ReplicaName, start: int, end: int) -> list[LoggedBatch]:
         """Return the batches that begin in [start, end), as written."""

@@ -221,6 +221,8 @@ class ReplicationSimulator(EventSimulator):
     def observe(self, process: Process) -> None:
         if process is self.service.process:
             self.checker.on_controller_event(self.service.decided, self.service.image)
+            if self.compacted is not None:
+                self.compacted.on_controller_event()
             return
         node = self.nodes.get(process.node_id)
         if node is not None and node.broker is not None and node.broker.process is process:
