@@ -1,6 +1,6 @@
 """Invariants of share partitions, from the view of members and of the log."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.share.partition import SharePartition
@@ -30,7 +30,7 @@ class ShareCounts(Counts):
     )
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     member: str
     until_ms: float
 
@@ -42,7 +42,7 @@ class ShareChecker(EventLog):
         super().__init__(ShareCounts(), now_ms)
         self.missing: set[int] = set()
         self._limit = limit
-        self._held: dict[int, dict[int, _Held]] = {}
+        self._held: dict[int, dict[int, Held]] = {}
         self._durable: set[int] = set()
         self._finished: set[int] = set()
         self._starts: dict[int, int] = {}
@@ -63,7 +63,7 @@ class ShareChecker(EventLog):
                     self.fail("RecordsHaveOneHolder", f"{offset} goes to {member} while {other.member} has it")
                 if offset in self._durable and not is_deposed:
                     self.fail("AcknowledgedRecordsStaySo", f"{offset} is delivered again by leader {epoch}")
-                held[offset] = _Held(member, until_ms)
+                held[offset] = Held(member, until_ms)
                 self.counts.add("acquired records")
 
     def on_attempt(self, batches: Iterable[AcknowledgementBatch]) -> None:
@@ -93,11 +93,19 @@ class ShareChecker(EventLog):
             if _is_final(kind):
                 self._durable.add(offset)
 
-    def on_released(self, epoch: int, member: str) -> None:
-        """Note that a leader has released all records of a member."""
+    def held_by(self, epoch: int, member: str) -> dict[int, Held]:
+        """Return what a member holds, by offset."""
+        return {offset: each for offset, each in self._held.get(epoch, {}).items() if each.member == member}
+
+    def on_released(self, epoch: int, member: str, released: Mapping[int, Held] | None = None) -> None:
+        """Note that a leader has released records of a member: those that it held when the release began, or all.
+
+        Records that the member acquired since then stay with it.
+        """
         held = self._held.get(epoch, {})
-        for offset in [offset for offset, each in held.items() if each.member == member]:
-            del held[offset]
+        for offset, each in (self.held_by(epoch, member) if released is None else released).items():
+            if held.get(offset) is each:
+                del held[offset]
 
     def observe(self, epoch: int, partition: SharePartition) -> None:
         """Check the start offset of the leader in an epoch."""

@@ -102,10 +102,11 @@ class ClusterShareChecker(ShareChecker):
     ) -> None:
         """Note that a member's records are released, once that is persisted."""
         number = self.number_of(led)
+        released = self.held_by(number, member_id)
         if isinstance(result, ErrorCode):
-            self.on_released(number, member_id)
+            self.on_released(number, member_id, released)
         else:
-            result.add_done_callback(lambda _done: self.on_released(number, member_id))
+            result.add_done_callback(lambda _done: self.on_released(number, member_id, released))
 
 
 class _Failed(Exception):
