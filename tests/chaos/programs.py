@@ -9,6 +9,7 @@ CHAOS_PASSWORD and CHAOS_AUTHORITY (a PEM file) in its environment it logs in wi
 import contextlib
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from tests.chaos.network import CLIENTS, Network
 from tests.support.kafka.apache_kafka import REPOSITORY
 from tests.support.processes.client_programs import ClientLibrary, ClientPrograms
 from tests.support.processes.ottla_node import clean_environment
+
+LINES_KEPT = 1_000
+"""The last lines of a program that are written to its log if it must be killed."""
 
 PROGRAMS = ClientPrograms("chaos", "tests.chaos.clients", "ChaosClient.java")
 
@@ -39,6 +43,8 @@ class Program(threading.Thread):
         self._lock = lock
         self._heard = heard
         self.error: str | None = "has not finished"
+        self._log = log
+        self._last: deque[str] = deque(maxlen=LINES_KEPT)
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 network.command(CLIENTS, [*PROGRAMS.command(client), *arguments]),
@@ -55,6 +61,7 @@ class Program(threading.Thread):
         assert self._process.stdout is not None
         nonsense = None
         for line in self._process.stdout:
+            self._last.append(line)
             try:
                 event = parse(line.rstrip("\n"))
             except (ValueError, TypeError) as error:
@@ -76,6 +83,8 @@ class Program(threading.Thread):
         self.join(timeout_s)
         if self.is_alive():
             self.kill()
+            with self._log.open("a") as kept:
+                kept.writelines(self._last)
             self.error = f"did not finish within {timeout_s:.0f} s"
 
     def kill(self) -> None:
