@@ -91,9 +91,8 @@ class ConsumerGroupHeartbeat:
         if group.needs_metadata_check or group.epoch != group.target_epoch or member.topic_regex:
             return False
         current = group.current(member.member_id)
-        is_reconciled = request.member_epoch == current.epoch != JOIN_EPOCH
         return (
-            is_reconciled
+            request.member_epoch == current.epoch != JOIN_EPOCH
             and current.is_reconciled_to(group.target_epoch)
             and request.instance_id is None
             and request.topic_partitions is None

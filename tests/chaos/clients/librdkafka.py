@@ -145,7 +145,8 @@ class Writer:
             report(f"note {now_ms()} {error}")
 
     def _on_statistics(self, text: str) -> None:
-        """Report the records whose outcome was unknown when librdkafka took another epoch.
+        """Report the records that were sent before librdkafka took another epoch and had no outcome at the statistics
+        before, at most `STATISTICS_MS` earlier.
 
         After OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind one that failed, librdkafka takes a new epoch and sends
         all unacknowledged records in it, also those of batches whose responses were lost.

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import NamedTuple, Protocol
 
 from storage.directories.directory_names import DELETE_SUFFIX, parse_directory_name
@@ -40,8 +41,9 @@ class PartitionDisk(WatchedDisk):
         self.is_rotten = False
         """Whether a bit has ever been flipped."""
         self._count = 0
+        self._numbers = count(1)
         self._created: dict[str, int] = {}
-        """The order in which the directories of logs were created last."""
+        """The number of the last creation of each directory."""
 
     def maybe_fail(self, operation: Operation, path: str) -> None:
         super().maybe_fail(operation, path)
@@ -81,7 +83,7 @@ class PartitionDisk(WatchedDisk):
 
     def make_directory(self, path: str) -> None:
         super().make_directory(path)
-        self._created[path] = len(self._created) + max(self._created.values(), default=0)
+        self._created[path] = next(self._numbers)
 
     def between(self, name: ReplicaName, start: int, end: int) -> list[LoggedBatch]:
         """Return the batches that begin in [start, end), as written."""

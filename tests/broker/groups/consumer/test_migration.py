@@ -22,6 +22,13 @@ def harness_with(policy: str = "bidirectional", **limits: int) -> ConsumerGroupH
     )
 
 
+def leave_without_commit(harness: ConsumerGroupHarness, name: str) -> None:
+    """Let a member of the consumer protocol leave; the records of its departure stay uncommitted."""
+    harness.log.holds_commits = True
+    request = ConsumerGroupHeartbeatRequest("g", name, -1)
+    harness.start_later(lambda shard: shard.consumer_groups.heartbeat(request, Caller(name, "/h", 1)))
+
+
 def group_types(harness: ConsumerGroupHarness) -> list[str]:
     return [group.group_type for group in harness.list_groups()]
 
@@ -159,9 +166,7 @@ def test_join_phase_before_an_upgrade_does_not_end_the_generation_after_a_downgr
     harness.advance(24)
     harness.beat("a")
     harness.advance(24)
-    harness.log.holds_commits = True
-    request = ConsumerGroupHeartbeatRequest("g", "a", -1)
-    harness.start_later(lambda shard: shard.consumer_groups.heartbeat(request, Caller("a", "/h", 1)))
+    leave_without_commit(harness, "a")
     harness.advance(3)
     assert (harness.state(), len(harness.group.members)) == (GroupState.STABLE, 2)
 
@@ -173,9 +178,7 @@ def test_session_before_an_upgrade_does_not_end_the_member_during_a_downgrade() 
     harness.advance(15)
     harness.beat("a")
     harness.advance(7)
-    harness.log.holds_commits = True
-    request = ConsumerGroupHeartbeatRequest("g", "a", -1)
-    harness.start_later(lambda shard: shard.consumer_groups.heartbeat(request, Caller("a", "/h", 1)))
+    leave_without_commit(harness, "a")
     harness.advance(2)
     assert len(harness.group.members) == 1
 
@@ -185,9 +188,7 @@ def test_rebalance_after_a_downgrade_survives_a_failover() -> None:
     harness.beat("a")
     harness.client("c", protocols={"range": subscription("t")})
     harness.join("c", session_ms=100_000)
-    harness.log.holds_commits = True
-    request = ConsumerGroupHeartbeatRequest("g", "a", -1)
-    harness.start_later(lambda shard: shard.consumer_groups.heartbeat(request, Caller("a", "/h", 1)))
+    leave_without_commit(harness, "a")
     assert harness.group.awaits_rebalance
     for _ in range(2):
         harness.log.holds_commits = False
