@@ -140,6 +140,7 @@ def heartbeat(harness: WireHarness, _version: int) -> Scenario:
     set_delay(harness, "wire-delayed", 600_000)
     delayed = topology(application="wire-delayed")
     yield "an initial delay", beat("m", 0, topology=delayed, group_id="wire-delayed")
+    wait_for_topics(harness, "wire-delayed-words-repartition", "wire-delayed-counts-changelog")
     yield "an initial delay goes on", beat("m", 1, group_id="wire-delayed")
     yield "joining", beat("a", 0)
     wait_for_topics(harness, _REPARTITION, _CHANGELOG)
