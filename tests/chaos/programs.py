@@ -7,6 +7,7 @@ CHAOS_PASSWORD and CHAOS_AUTHORITY (a PEM file) in its environment it logs in wi
 """
 
 import contextlib
+import signal
 import subprocess
 import threading
 from collections import deque
@@ -21,6 +22,9 @@ from tests.support.processes.ottla_node import clean_environment
 
 LINES_KEPT = 1_000
 """The last lines of a program that are written to its log if it must be killed."""
+
+STACKS_S = 2.0
+"""Time in which a program prints its stacks before it is killed."""
 
 PROGRAMS = ClientPrograms("chaos", "tests.chaos.clients", "ChaosClient.java")
 
@@ -79,9 +83,14 @@ class Program(threading.Thread):
             self._process.stdin.flush()
 
     def wait_finished(self, timeout_s: float) -> None:
-        """Wait until the program has ended and its events are handled. Kill it after the timeout and set `error`."""
+        """Wait until the program has ended and its events are handled. Kill it after the timeout and set `error`.
+
+        SIGQUIT comes first: each program prints the stacks of its threads then.
+        """
         self.join(timeout_s)
         if self.is_alive():
+            self._process.send_signal(signal.SIGQUIT)
+            self.join(STACKS_S)
             self.kill()
             with self._log.open("a") as kept:
                 kept.writelines(self._last)

@@ -3,9 +3,11 @@
 tests/chaos/programs.py describes arguments and standard input, events.py the output.
 """
 
+import faulthandler
 import json
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -20,6 +22,8 @@ STATISTICS_MS = 500
 END_TIMEOUT_S = 60
 REST_S = 1.0
 """Pause between two readings of the topic."""
+STALL_S = 60.0
+"""Time without a record after which a reading of the topic reports what it waits for."""
 QUIET_CODES = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
 COMMON: dict[str, object] = {
     "socket.timeout.ms": 5000,
@@ -212,6 +216,8 @@ class Reader:
         self.orders = Commands()
         self.runs = AdjacentRecordsByPartition("polled")
         self.positions = [0] * arguments.partitions
+        self.moved = time.monotonic()
+        self.statistics = "{}"
         self.consumer = self._consumer("read_uncommitted")
 
     def _consumer(self, isolation: str) -> Consumer:
@@ -228,8 +234,13 @@ class Reader:
                 "fetch.error.backoff.ms": 50,
                 "retry.backoff.ms": 50,
                 "queued.max.messages.kbytes": 16384,
+                "statistics.interval.ms": STATISTICS_MS,
+                "stats_cb": self._on_statistics,
             }
         )
+
+    def _on_statistics(self, text: str) -> None:
+        self.statistics = text
 
     def _at(self, partition: int, offset: int) -> TopicPartition:
         return TopicPartition(self.arguments.topic, partition, offset)
@@ -249,8 +260,12 @@ class Reader:
         for partition, low in enumerate(self.positions):
             report(f"began {now_ms()} {partition} {low}")
         self.consumer.assign([self._at(partition, self.positions[partition]) for partition in partitions])
-        while any(position < high for position, (_, high) in zip(self.positions, bounds, strict=True)):
+        self.moved = time.monotonic()
+        while missing := [partition for partition in partitions if self.positions[partition] < bounds[partition][1]]:
             self._poll()
+            if time.monotonic() - self.moved > STALL_S:
+                self._report_stall({partition: bounds[partition][1] for partition in missing})
+                self.moved = time.monotonic()
         self.runs.report_all()
         for partition, position in enumerate(self.positions):
             report(f"ended {now_ms()} {partition} {position}")
@@ -265,6 +280,22 @@ class Reader:
             self.consumer = self._consumer(isolation)
             isolation, other = other, isolation
         return 0
+
+    def _report_stall(self, bounds: dict[int, int]) -> None:
+        """Report the state of unread partitions in librdkafka, and what another consumer reads at their positions."""
+        state = json.loads(self.statistics)
+        partitions = state.get("topics", {}).get(self.arguments.topic, {}).get("partitions", {})
+        for partition, bound in bounds.items():
+            mine, position = partitions.get(str(partition), {}), self.positions[partition]
+            report(f"note {now_ms()} partition {partition} makes no progress: at {position} of {bound}")
+            report(f"note {now_ms()} state of the partition: {json.dumps(mine)}")
+            report(f"note {now_ms()} state of the leader: {json.dumps(_broker(state, mine.get('leader', -1)))}")
+            other = self._consumer("read_uncommitted")
+            other.assign([self._at(partition, position)])
+            found = other.consume(1, 20)
+            seen = "nothing" if not found else found[0].error() or f"offset {found[0].offset()}"
+            report(f"note {now_ms()} another consumer reads {seen}")
+            other.close()
 
     def _bounds(self, partition: int) -> tuple[int, int]:
         """Return log start and end offsets. A new leader does not know them at once."""
@@ -291,6 +322,7 @@ class Reader:
     def _on_record(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
         self.positions[partition] = offset + 1
+        self.moved = time.monotonic()
         fields = (message.value() or b"").split(b" ", 3)
         is_whole = len(fields) == 4 and not fields[3].strip(b".")
         if not is_whole or fields[1] != b"%d" % partition or not (fields[0] + fields[2]).isdigit():
@@ -336,7 +368,15 @@ class Reader:
         self.consumer.incremental_assign([self._at(partition, offset)])
 
 
+def _broker(statistics: dict[str, dict[str, dict[str, object]]], node: int) -> dict[str, object]:
+    """Return the connection state of a broker by its id."""
+    names = ("name", "state", "stateage", "outbuf_cnt", "waitresp_cnt", "tx", "rx", "rxerrs", "req_timeouts")
+    found = next((each for each in statistics.get("brokers", {}).values() if each.get("nodeid") == node), {})
+    return {name: found[name] for name in names if name in found}
+
+
 def main() -> int:
+    faulthandler.register(signal.SIGQUIT)
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("role", choices=("produce", "consume", "read", "reread"))
     parser.add_argument("bootstrap")

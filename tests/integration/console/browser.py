@@ -11,6 +11,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+# Chromium refuses port 10080, which a node may have.
+SWITCHES: Final = ("--no-sandbox", "--disable-dev-shm-usage", "--explicitly-allowed-ports=10080")
 LIMIT_MS: Final = 90_000
 PHONE: Final = (390, 844)
 DESKTOP: Final = (1280, 800)
@@ -29,7 +31,7 @@ def open_browser() -> Iterator[Browser]:
     """Run a browser."""
     path = program()
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = driver.chromium.launch(executable_path=path, args=SWITCHES)
         try:
             yield browser
         finally:
@@ -71,11 +73,13 @@ class ConsolePage:
     def table(self, caption: str) -> list[list[str]]:
         """Return the cells of the table whose caption contains a text, once it is there."""
         place = self.page.locator("caption", has_text=caption).last
-        place.wait_for()
-        rows: list[list[str]] = place.evaluate(
-            "caption => [...caption.parentElement.tBodies[0].rows]"
-            ".map(row => [...row.cells].map(cell => cell.innerText.trim()))"
-        )
+        rows: list[list[str]] | None = None
+        while rows is None:  # a live update replaced the table in the meantime
+            place.wait_for()
+            rows = place.evaluate(
+                "caption => caption.isConnected ? [...caption.parentElement.tBodies[0].rows]"
+                ".map(row => [...row.cells].map(cell => cell.innerText.trim())) : null"
+            )
         return rows
 
     def until(self, read: Callable[[], object], wanted: object) -> None:
