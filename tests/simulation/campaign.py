@@ -1,6 +1,7 @@
 """Many seeds in several processes, without the log lines of the simulated nodes."""
 
 import logging
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -25,9 +26,15 @@ def workers(count: int) -> Iterator[Pool]:
 
 
 def run_job(job: Job) -> SimulationResult:
-    """Run a job in a worker."""
+    """Run a job in a worker. Raise RuntimeError with the trace of an error that ended the seed.
+
+    Another process cannot receive every exception, and one that it cannot receive would stop it.
+    """
     run_seed, seed, events = job
-    return run_seed(seed, events)
+    try:
+        return run_seed(seed, events)
+    except Exception as error:  # noqa: BLE001  whatever ended the seed
+        raise RuntimeError(f"seed {seed}: {''.join(traceback.format_exception(error))}") from None
 
 
 def run_seeds(run_seed: RunSeed, seeds: Iterable[int], events: int, *, processes: int) -> Iterator[SimulationResult]:

@@ -25,6 +25,7 @@ from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers
 from protocol.records.reader import FullRecord, iter_records
 from storage.log import Log
+from tests.simulation.cluster.coordinators import inspection
 from tests.simulation.cluster.coordinators.decisions import DecisionChecker
 from tests.simulation.cluster.coordinators.owners import OwnerChecker
 from tests.simulation.cluster.coordinators.share_checker import ClusterShareChecker
@@ -35,7 +36,6 @@ from tests.simulation.simulator import Counts, EventLog
 from tests.simulation.transactions.checker import SentRecord, TransactionChecker, TransactionCounts
 from tests.simulation.world import Process
 
-_ALL = 1 << 30
 DELIVERY_LIMIT: Final = 6
 """Number of deliveries of a record of a share group."""
 
@@ -198,7 +198,7 @@ class CoordinatorChecker(TransactionChecker):
         """Add the batches that a leader has committed."""
         start, end = self._ends.get(name, 0), log.high_watermark
         while start < end:
-            found = log.read(start, _ALL, end)
+            found = inspection.read(log, start, end)
             assert found.data, f"{name} has no records from {start} to {end}"
             for position, header in iter_headers(found.data):
                 start = header.next_offset
@@ -222,7 +222,7 @@ class CoordinatorChecker(TransactionChecker):
             return undecided
         opened: dict[int, int] = {}
         while undecided < log.log_end_offset:
-            found = log.read(undecided, _ALL, log.log_end_offset)
+            found = inspection.read(log, undecided, log.log_end_offset)
             for _, header in iter_headers(found.data):
                 undecided = header.next_offset
                 if header.is_control:

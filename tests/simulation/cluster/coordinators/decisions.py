@@ -4,7 +4,7 @@ A decision that is not committed yet may be lost with its coordinator, and the n
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from broker.metadata.image.topic_names import TRANSACTION_STATE_TOPIC
 from broker.replication.leader import LeaderRole
@@ -15,8 +15,7 @@ from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.control import ControlType, read_marker
 from protocol.records.reader import iter_records
 from storage.log import Log
-
-_ALL: Final = 1 << 30
+from tests.simulation.cluster.coordinators import inspection
 
 
 class _Decision(NamedTuple):
@@ -45,7 +44,7 @@ class DecisionChecker:
 
     def _add(self, log: Log, start: int, end: int) -> None:
         while start < end:
-            found = log.read(start, _ALL, end)
+            found = inspection.read(log, start, end)
             assert found.data, f"{log} has no records from {start} to {end}"
             for position, header in iter_headers(found.data):
                 start = header.next_offset
