@@ -77,29 +77,33 @@ def encode(message: Message, version: int) -> list[Buffer]:
     return chunks
 
 
-def encode_bytes(message: Message, version: int) -> bytes:
-    """Return the encoding in one piece. Raises EncodeError."""
-    return b"".join(encode(message, version))
+def encode_bytes(message: Message, version: int, prefix: bytes = b"") -> bytes:
+    """Return the encoding in one piece, after `prefix`. Raises EncodeError."""
+    chunks: list[Buffer] = []
+    encoder(type(message), version)(message, bytearray(prefix), chunks)
+    return b"".join(chunks)
 
 
 def decoder(cls: type[M], version: int) -> Decoder[M]:
     """Return the compiled decoder of one version. Raises DecodeError for an unknown version."""
-    function = _decoders.get((cls, version))
+    function: Any = _decoders.get((cls, version))
     if function is None:
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
             raise DecodeError(f"{cls.__name__} has no version {version}")
         function = _decoders[cls, version] = _compile(cls, version, "decode", decoder_source)
-    return cast("Decoder[M]", function)
+    found: Decoder[M] = function
+    return found
 
 
 def encoder(cls: type[M], version: int) -> Encoder[M]:
     """Return the compiled encoder of one version. Raises EncodeError for an unknown version."""
-    function = _encoders.get((cls, version))
+    function: Any = _encoders.get((cls, version))
     if function is None:
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
             raise EncodeError(f"{cls.__name__} has no version {version}")
         function = _encoders[cls, version] = _compile(cls, version, "encode", encoder_source)
-    return cast("Encoder[M]", function)
+    found: Encoder[M] = function
+    return found
 
 
 def spec_of(cls: type[Message]) -> MessageSpec:

@@ -3,14 +3,17 @@
 5+ transaction version 2: the response has the producer id and epoch of the next transaction (KIP-890).
 """
 
-from collections.abc import Awaitable
-from typing import Final
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
 
 from broker.api.pipeline.permission import WRITE_TRANSACTIONAL_ID
 from broker.api.serving.access import require
 from broker.api.serving.context import RequestContext
 from broker.api.serving.transaction_errors import fencing_error
 from broker.runtime.coordinators.transaction_coordinator import TransactionCoordinator
+from broker.runtime.loop.pending_result import PendingResult
 from broker.transactions.end import EndRequest
 from broker.transactions.state import EPOCH_PER_TRANSACTION, ProducerIdAndEpoch
 from protocol.errors import ErrorCode, KafkaError
@@ -41,7 +44,18 @@ class EndTxnHandler:
             following = self._transactions.end(request.transactional_id, end)
         except KafkaError as error:
             return _refused(error, version)
+        if isinstance(following, PendingResult):
+            return PendingResult(following.future, partial(_taken, following.take, version))
         return _later(following, version) if isinstance(following, Awaitable) else _ended(following, version)
+
+
+def _taken(
+    take: Callable[[asyncio.Future[Any]], ProducerIdAndEpoch], version: int, future: asyncio.Future[Any]
+) -> EndTxnResponse:
+    try:
+        return _ended(take(future), version)
+    except KafkaError as error:
+        return _refused(error, version)
 
 
 async def _later(following: Awaitable[ProducerIdAndEpoch], version: int) -> EndTxnResponse:

@@ -13,12 +13,13 @@ Event = TypeVar("Event")
 
 _VERSION: Final = 0
 _HEADER_BYTES: Final = 2
+_ENCODED_VERSION: Final = _VERSION.to_bytes(_HEADER_BYTES, "big")
 
 
 def group_record(key: Any, value: Any, event: Event) -> CoordinatorRecord[Event]:
     """Return the record with that key and value message; a value of None makes a tombstone."""
-    encoded_key = key.API_KEY.to_bytes(_HEADER_BYTES, "big") + encode_bytes(key, _VERSION)
-    encoded = None if value is None else _VERSION.to_bytes(_HEADER_BYTES, "big") + encode_bytes(value, _VERSION)
+    encoded_key = encode_bytes(key, _VERSION, key.API_KEY.to_bytes(_HEADER_BYTES, "big"))
+    encoded = None if value is None else encode_bytes(value, _VERSION, _ENCODED_VERSION)
     return CoordinatorRecord(encoded_key, encoded, event)
 
 

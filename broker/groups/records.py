@@ -103,7 +103,7 @@ def offset_committed(key: OffsetKey, value: CommittedOffset) -> GroupRecord:
         topic_id=value.topic_id,
     )
     return CoordinatorRecord(
-        _offset_key(key), _versioned(version, encode_bytes(message, version)), OffsetCommitted(key, value)
+        _offset_key(key), encode_bytes(message, version, version.to_bytes(2, "big")), OffsetCommitted(key, value)
     )
 
 
@@ -219,8 +219,15 @@ def _group_key(group_id: str) -> bytes:
 
 
 def _offset_key(key: OffsetKey) -> bytes:
-    message = OffsetCommitKey(group=key.group_id, topic=key.topic, partition=key.partition)
-    return _versioned(OFFSET_COMMIT_TYPE, encode_bytes(message, _KEY_VERSION))
+    group_id, topic, partition = key
+    return _offset_key_start(group_id, topic) + partition.to_bytes(_PARTITION_BYTES, "big", signed=True)
+
+
+@lru_cache(_CACHED_GROUP_TOPICS)
+def _offset_key_start(group_id: str, topic: str) -> bytes:
+    """Return the key of a group's offsets of a topic, without the partition at its end."""
+    message = OffsetCommitKey(group=group_id, topic=topic)
+    return _versioned(OFFSET_COMMIT_TYPE, encode_bytes(message, _KEY_VERSION))[:-_PARTITION_BYTES]
 
 
 def _versioned(number: int, encoded: bytes) -> bytes:

@@ -48,19 +48,15 @@ class SensorFigures:
 class ClientQuotaManager:
     """Measures the clients with a quota of one type. `max_throttle_ms` limits a throttle time, None does not.
 
-    Times are milliseconds of one monotonic clock.
+    `is_enabled` tells whether any client may have a quota. Times are milliseconds of one monotonic clock.
     """
 
     def __init__(self, windows: QuotaWindows, max_throttle_ms: int | None = None) -> None:
+        self.is_enabled = False
         self._windows = windows
         self._max_throttle_ms = max_throttle_ms
         self._rates: dict[QuotaEntity, float] = {}
         self._sensors: SensorTable[Sharers, Sensor] = SensorTable(partial(Sensor, windows))
-
-    @property
-    def is_enabled(self) -> bool:
-        """Whether any client may have a quota."""
-        return bool(self._rates)
 
     def __len__(self) -> int:
         """Return the number of sensors."""
@@ -72,6 +68,7 @@ class ClientQuotaManager:
             self._rates[entity] = rate
         elif self._rates.pop(entity, None) is not None and not self._rates:
             self._sensors.clear()
+        self.is_enabled = bool(self._rates)
 
     def charge(self, client: QuotaClient, value: float, now_ms: float) -> int:
         """Record a value. Return the milliseconds that the client has to pause for; 0 within its quota."""

@@ -4,9 +4,11 @@ Every request passes here, so version checks, error responses and request counts
 repeats them. This file knows neither sockets nor the meaning of any API.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
@@ -20,6 +22,7 @@ from broker.api.serving.route import Route
 from broker.clock import Clock
 from broker.net.request import CloseConnection, EncodedResponse, Request
 from broker.net.request_trace import Stage
+from broker.runtime.loop.pending_result import FollowingFuture, PendingResult
 from protocol.api_keys import ApiKey
 from protocol.compiler import decoder
 from protocol.errors import ErrorCode, KafkaError
@@ -29,6 +32,9 @@ from protocol.messages import Message
 log = logging.getLogger(__name__)
 
 _FAILURE = "request failed with an unexpected error api=%s"
+
+_Take: TypeAlias = Callable[[asyncio.Future[Any]], Message | None]
+"""Returns the response that a future which is done stands for, or raises."""
 
 
 class RequestObserver(Protocol):
@@ -44,7 +50,7 @@ class RequestObserver(Protocol):
 
 
 class Dispatcher:
-    """Answers requests from a table of routes. Handlers that finish at once cost no task.
+    """Answers requests from a table of routes. Handlers that finish at once or return a future cost no task.
 
     `quota` is None where no client quota applies, `authorizer` is None where everything is allowed, `audit`
     without an audit log, `tracing` where no request is ever traced.
@@ -111,14 +117,13 @@ class Dispatcher:
             return self._encode(route, request, response)
         if tracing is not None and request.trace is not None:
             tracing.on_pending(request, request.trace)
-        later = self._encode_later(route, request, message, response)
         if not is_measured:
-            return later
+            return self._encode_when_ready(route, request, message, response)
         now_ms = self._clock.monotonic_ms()
         request.end_step(now_ms)
         if quota is not None:
             quota.on_waiting(request, now_ms)
-        return measured(later, request, self._clock)
+        return measured(self._encode_later(route, request, message, response), request, self._clock)
 
     def refuse(self, request: Request, error: KafkaError) -> EncodedResponse:
         """Answer a served request with an error instead of handling it. Raises CloseConnection and DecodeError."""
@@ -161,6 +166,57 @@ class Dispatcher:
             request.trace.enter(Stage.LOCAL)
         return self._encode(route, request, response)
 
+    def _encode_when_ready(
+        self, route: Route, request: Request, message: Message, response: Any
+    ) -> Awaitable[EncodedResponse]:
+        if isinstance(response, PendingResult):
+            return self._encode_when_done(route, request, message, response.future, response.take)
+        if isinstance(response, asyncio.Future):
+            return self._encode_when_done(route, request, message, response, _result)
+        return self._encode_later(route, request, message, response)
+
+    def _encode_when_done(
+        self, route: Route, request: Request, message: Message, pending: asyncio.Future[Any], take: _Take
+    ) -> "FollowingFuture[EncodedResponse, Any]":
+        """Return the future of the encoded response, without the task that `_encode_later` takes."""
+        encoded: FollowingFuture[EncodedResponse, Any] = FollowingFuture(pending)
+        pending.add_done_callback(partial(self._on_done, route, request, message, take, encoded))
+        return encoded
+
+    def _on_done(
+        self,
+        route: Route,
+        request: Request,
+        message: Message,
+        take: _Take,
+        encoded: "FollowingFuture[EncodedResponse, Any]",
+        pending: asyncio.Future[Any],
+    ) -> None:
+        if encoded.done():  # the connection is gone
+            return
+        if pending.cancelled():
+            encoded.cancel()
+            return
+        try:
+            response = self._taken(route, message, take, pending)
+            if request.trace is not None:
+                request.trace.enter(Stage.LOCAL)
+            encoded.set_result(self._encode(route, request, response))
+        except Exception as error:  # noqa: BLE001  any of them ends the connection
+            encoded.set_exception(error)
+
+    def _taken(self, route: Route, message: Message, take: _Take, pending: asyncio.Future[Any]) -> Message | None:
+        """Return the response. Raise CloseConnection."""
+        try:
+            return take(pending)
+        except KafkaError as error:
+            return self._error_response(route, message, error)
+        except CloseConnection:
+            raise
+        except Exception:
+            log.exception(_FAILURE, route.key.name)
+            return self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
     def _error_response(self, route: Route, message: Message, error: KafkaError) -> Message:
         """Return the response that reports `error`. A failure of the broker is reported by its code alone."""
         self._observer.on_error(route.key, error.code)
@@ -178,3 +234,8 @@ class Dispatcher:
                 f"sent {route.key.name} version {header.api_version}, this listener serves versions {served}"
             )
         return encode_response(header.api_key, 0, header.correlation_id, route.unsupported_version())
+
+
+def _result(pending: asyncio.Future[Any]) -> Message | None:
+    response: Message | None = pending.result()
+    return response

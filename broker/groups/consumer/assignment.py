@@ -59,6 +59,17 @@ def is_subset(one: Assignment, other: Assignment) -> bool:
     return all(partitions <= other.get(topic_id, frozenset()) for topic_id, partitions in one.items())
 
 
+def without(one: Assignment, other: Assignment) -> Assignment:
+    """Return the partitions of `one` that are not in `other`."""
+    rest: dict[Uuid, frozenset[int]] = {}
+    for topic_id, partitions in one.items():
+        common = other.get(topic_id)
+        left = partitions if common is None else partitions - common
+        if left:
+            rest[topic_id] = left
+    return rest
+
+
 def union(one: Assignment, other: Assignment) -> Assignment:
     """Return the partitions that are in either."""
     joined = dict(one)

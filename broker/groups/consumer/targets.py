@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment
+from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment, without
 from broker.groups.consumer.loads import MemberLoads
 from protocol.primitives import Uuid
 
@@ -14,7 +14,7 @@ _Partitions = dict[Uuid, set[int]]  # here, since the class has a method of that
 class TargetTable:
     """Targets by member id. `loads` counts the partitions of each member, with or without a target.
 
-    A change of one target costs as much as the target has partitions.
+    A change of one target costs as much as partitions change.
     """
 
     def __init__(self) -> None:
@@ -50,10 +50,12 @@ class TargetTable:
     def set(self, member_id: str, target: Assignment) -> None:
         """Set the target of a member, or of one that the log has not shown yet."""
         former = self._targets.get(member_id)
-        if former is not None:
-            self._uncover(former)
         self._targets[member_id] = target
-        self._cover(target)
+        if former is None:
+            self._cover(target)
+        elif self._covered is not None:
+            self._uncover(without(former, target))
+            self._cover(without(target, former))
         if member_id in self.loads:
             self._of_members += former is None
             self.loads.change(member_id, _size(target))

@@ -18,6 +18,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.coordinators.cluster_topics import matters_to_assignments
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.topic_patterns import check_pattern, matching_topics
+from broker.runtime.loop.pending_result import PendingResult
 from broker.runtime.loop.runtime import Runtime
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import DescribedGroup
@@ -87,7 +88,7 @@ class ConsumerGroupCoordinator:
             )
         except KafkaError as error:
             return _refused(error)
-        return _committed(answer) if isinstance(answer, asyncio.Future) else answer
+        return PendingResult(answer, _committed) if isinstance(answer, asyncio.Future) else answer
 
     async def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
         """Return one description per id, in the order of the request."""
@@ -168,10 +169,10 @@ async def _visible_names(names: frozenset[str], is_visible: IsVisible) -> frozen
     return frozenset(found)
 
 
-async def _committed(answer: asyncio.Future[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
-    """Return the response after the commit of its records, or the error that prevented it."""
+def _committed(answer: asyncio.Future[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
+    """Return the response whose records are committed, or the error that prevented it."""
     try:
-        return await answer
+        return answer.result()
     except KafkaError as error:
         return _refused(error)
 

@@ -6,6 +6,7 @@ the response where the protocol has a field for them. Holds no rules about group
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final, TypeVar
 
 from broker.coordination.errors import offset_fetch_error, response_error
@@ -27,6 +28,7 @@ from broker.runtime.coordinators.offset_transactions import OffsetTransactions
 from broker.runtime.coordinators.shard_log import ProducerTransaction
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
 from broker.runtime.coordinators.streams_group_coordinator import StreamsGroupCoordinator
+from broker.runtime.loop.pending_result import PendingResult
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.transaction_marker import WritableMarker
@@ -157,7 +159,7 @@ class GroupCoordinator:
             )
         except KafkaError as error:
             return commit_refused(request, response_error(error.code))
-        return _committed(request, answer) if isinstance(answer, asyncio.Future) else answer
+        return PendingResult(answer, partial(_committed, request)) if isinstance(answer, asyncio.Future) else answer
 
     async def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, api_version: int
@@ -317,12 +319,10 @@ async def _settled(answer: Answer[R]) -> R:
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
-async def _committed(
-    request: OffsetCommitRequest, answer: asyncio.Future[OffsetCommitResponse]
-) -> OffsetCommitResponse:
-    """Return the response after the commit of its records, or the error that prevented it."""
+def _committed(request: OffsetCommitRequest, answer: asyncio.Future[OffsetCommitResponse]) -> OffsetCommitResponse:
+    """Return the response whose records are committed, or the error that prevented it."""
     try:
-        return await answer
+        return answer.result()
     except KafkaError as error:
         return commit_refused(request, response_error(error.code))
 

@@ -20,6 +20,7 @@ from broker.metadata.image.topic_names import TRANSACTION_STATE_TOPIC
 from broker.runtime.coordinators.led_shards import follow_leadership, load_hosted
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.coordinators.transaction_markers import TransactionMarkers
+from broker.runtime.loop.pending_result import PendingResult
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.sliced_work import SlicedWork
 from broker.runtime.partitions.partition import Partition
@@ -157,7 +158,7 @@ class TransactionCoordinator:
             return self._execute_with_id(partition, command)
         except KafkaError as error:
             raise KafkaError(response_error(error.code)) from error
-        return _committed(answer) if isinstance(answer, asyncio.Future) else answer
+        return PendingResult(answer, _committed) if isinstance(answer, asyncio.Future) else answer
 
     async def _execute_with_id(self, partition: int, command: Command[R]) -> R:
         try:
@@ -179,8 +180,8 @@ async def settled(result: Result[R]) -> R:
     return await result if isinstance(result, Awaitable) else result
 
 
-async def _committed(answer: asyncio.Future[R]) -> R:
+def _committed(answer: asyncio.Future[R]) -> R:
     try:
-        return await answer
+        return answer.result()
     except KafkaError as error:
         raise KafkaError(response_error(error.code)) from error

@@ -6,7 +6,7 @@
 | different | members keep their former target; the free partitions of each topic, the one with most partitions per subscriber first, go to its least loaded subscriber; then partitions move from the most to the least loaded subscriber, while these differ by more than one |
 """  # noqa: E501  rows of a table
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Final
 
@@ -66,12 +66,7 @@ def _refilled(former: FormerTargets) -> dict[str, Assignment]:
     free = {topic_id: set(partitions) for topic_id, partitions in former.free.items()}
     for member_id in sorted(quotas, key=former.loads.rank):
         target, quota = former.target(member_id), quotas[member_id]
-        changed[member_id] = target
-        if quota < _size(target):
-            partitions = _each_in_order(target)
-            changed[member_id] = assignment_from(islice(partitions, quota))
-            for topic_id, partition in partitions:
-                free.setdefault(topic_id, set()).add(partition)
+        changed[member_id] = target if quota >= _size(target) else _first(target, quota, free)
     added = ((topic_id, partition) for topic_id in sorted(free) for partition in sorted(free[topic_id]))
     for member_id, target in changed.items():
         room = quotas[member_id] - _size(target)
@@ -97,10 +92,20 @@ def _changed_quotas(former: FormerTargets) -> dict[str, int]:
     return quotas
 
 
-def _each_in_order(target: Assignment) -> Iterator[tuple[Uuid, int]]:
-    for topic_id, partitions in in_order(target):
-        for partition in partitions:
-            yield topic_id, partition
+def _first(target: Assignment, quota: int, free: dict[Uuid, set[int]]) -> Assignment:
+    """Return the first partitions of a target, as many as the quota, and add the others to `free`."""
+    kept: dict[Uuid, frozenset[int]] = {}
+    for topic_id, partitions in target.items():
+        if len(partitions) <= quota:
+            kept[topic_id] = partitions
+            quota -= len(partitions)
+            continue
+        ordered = sorted(partitions)
+        if quota:
+            kept[topic_id] = frozenset(ordered[:quota])
+        free.setdefault(topic_id, set()).update(ordered[quota:])
+        quota = 0
+    return kept
 
 
 def _kept(target: Assignment, counts: Mapping[Uuid, int], quota: int, taken: Mapping[Uuid, set[int]]) -> Assignment:
