@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment, each_partition
+from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment, each_partition, union
 from broker.groups.member import SupportedProtocol
 from protocol.primitives import Uuid
 
@@ -76,6 +76,11 @@ class MemberAssignment:
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has reached the target assignment of that epoch."""
         return self.state is ReconciliationState.STABLE and self.epoch == epoch
+
+    @property
+    def owned(self) -> Assignment:
+        """The partitions of `held` by topic."""
+        return union(self.assigned, self.revoking) if self.revoking else self.assigned
 
     def held(self) -> frozenset[tuple[Uuid, int]]:
         """Return all partitions that no other member may own yet."""

@@ -3,9 +3,10 @@
 | conversion | when | state after it |
 |---|---|---|
 | upgrade | the first consumer of the new protocol joins a classic group of type "consumer" | epoch = generation; every member STABLE with its last assignment as target; parked requests get REBALANCE_IN_PROGRESS |
-| downgrade | the last member of the new protocol leaves, or a classic member takes its instance id | generation = group epoch; Stable with the targets as assignment; then, if a member has left, a rebalance. The record without a leader says that it is due, so that a coordinator that takes over in between starts it |
+| downgrade | the last member of the new protocol leaves, or a classic member takes its instance id | generation = group epoch; Stable, and each member has what it may own still; then a rebalance, if a member has left or is on its way to its target. The record without a leader says that it is due, so that a coordinator that takes over in between starts it |
 
-`group.consumer.migration.policy` allows either. A downgrade needs a remaining member, and room by `group.max.size`.
+The targets in place of what members own (as in Kafka) would give a partition two owners if the group is upgraded again
+before the rebalance. `group.consumer.migration.policy` allows either. A downgrade needs a remaining member, and room by `group.max.size`.
 """  # noqa: E501  rows of a table
 
 from collections.abc import Collection
@@ -99,15 +100,17 @@ def downgrade_records(
 ) -> list[GroupRecord]:
     """Return the records that replace the group by a classic one without the members that leave.
 
-    A `successor` takes the slot and target of the leaving member, in the generation that it is given with.
+    A `successor` takes the slot and partitions of the leaving member, in the generation that it is given with.
     """
     staying = [member for member_id, member in group.members.items() if member_id not in leaving]
-    targets = {member.member_id: group.target(member.member_id) for member in staying}
+    former_ids = {member.member_id: member.member_id for member in staying}
     generation = group.epoch
     if successor is not None:
         member, generation = successor
         staying.append(member)
-        targets[member.member_id] = group.target(next(iter(leaving)))
+        former_ids[member.member_id] = next(iter(leaving))
+    owned = {member_id: group.current(former_id).owned for member_id, former_id in former_ids.items()}
+    is_settled = all(owned[member_id] == group.target(former_id) for member_id, former_id in former_ids.items())
     classic = ClassicGroup(group.group_id, state=GroupState.STABLE, state_since_ms=now_ms)
     classic.generation = generation
     for member in staying:
@@ -116,13 +119,13 @@ def downgrade_records(
     classic.protocol = classic.elect_protocol()
     assignments = {
         member.member_id: assignment_bytes(
-            targets[member.member_id],
+            owned[member.member_id],
             SupportedProtocol("", classic.members[member.member_id].metadata(classic.protocol)),
             topics,
         )
         for member in staying
     }
-    if successor is None:
+    if successor is None or not is_settled:
         classic.leader = None
     tombstones = consumer_group_removed(
         group.group_id, group.members, group.regexes, has_partition_metadata=group.has_partition_metadata

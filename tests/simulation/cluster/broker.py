@@ -14,6 +14,7 @@ from broker.net.peer import SocketAddress
 from broker.quorum.identity import LeaderAndEpoch
 from broker.runtime.controller.channel import ChannelTimes, ControllerChannel
 from broker.runtime.controller.controller_router import ControllerRouter
+from broker.runtime.loop.pending_result import PendingResult
 from protocol.ids import BrokerId
 from tests.simulation.cluster.acls.access import BrokerAccess
 from tests.simulation.cluster.broker_tier import BrokerTier
@@ -129,6 +130,8 @@ class ClusterBroker(Broker):
         access = self.access
         rights = {} if access is None else access.rights(call.message, self._context(call))
         answer = super().serve(call)
+        if isinstance(answer, PendingResult):
+            answer = _result_of(answer)
         if isinstance(answer, Coroutine):  # also a compiled one, which inspect.iscoroutine refuses
             answer = self.process.create_task(answer)
         if access is not None:
@@ -179,6 +182,10 @@ class ClusterBroker(Broker):
         channel = ControllerChannel(replica.driver, router, times)
         channel._local = WitnessedLocalChannel(replica)
         return channel
+
+
+async def _result_of(pending: PendingResult[Any]) -> Any:
+    return await pending
 
 
 def _on_leader_change(router: ControllerRouter) -> Callable[[LeaderAndEpoch], None]:

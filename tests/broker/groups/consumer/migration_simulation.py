@@ -159,12 +159,15 @@ def all_partitions(harness: ConsumerGroupHarness) -> set[Partition]:
 
 
 class GroupView(NamedTuple):
-    """The group at one moment; `targets` has the classic members of a consumer group, or all of a classic one."""
+    """The group at one moment; `targets` and `owned` have the classic members of a consumer group, or all of a classic
+    one.
+    """
 
     is_classic: bool
     epoch: int
     members: frozenset[str]
     targets: dict[str, set[Partition]]
+    owned: dict[str, set[Partition]]
 
 
 class MigrationSimulation:
@@ -248,19 +251,16 @@ class MigrationSimulation:
         if isinstance(group, ConsumerGroup):
             classic = [each for each, member in group.members.items() if member.classic is not None]
             targets = {each: set(each_partition(group.target(each))) for each in classic}
-            return GroupView(False, group.epoch, frozenset(group.members), targets)
+            owned = {each: set(group.current(each).held()) for each in classic}
+            return GroupView(False, group.epoch, frozenset(group.members), targets, owned)
         group = shard.groups.get(GROUP)
         if group is None:
             return None
-        return GroupView(
-            True,
-            group.generation,
-            frozenset(group.members),
-            {
-                each.member_id: set(each_partition(embedded_assignment(each.assignment, self.harness.topics)))
-                for each in group.members.values()
-            },
-        )
+        assigned = {
+            each.member_id: set(each_partition(embedded_assignment(each.assignment, self.harness.topics)))
+            for each in group.members.values()
+        }
+        return GroupView(True, group.generation, frozenset(group.members), assigned, assigned)
 
     def _check(self, is_simple: bool) -> None:
         before, now = self._before, self._view(self.harness.shard)
@@ -286,7 +286,7 @@ class MigrationSimulation:
             assert kept == before.targets.keys(), "classic members are lost"
             if now.is_classic:
                 assert self.harness.group.state is GroupState.PREPARING_REBALANCE, "no rebalance follows"
-                assert all(now.targets[each] == before.targets[each] for each in kept), "targets are lost"
+                assert all(now.owned[each] == before.owned[each] for each in kept), "a member has not what it owned"
         replayed = self._view(self.harness.replayed_shard())
         assert replayed == now, "the log has another group"
 

@@ -12,7 +12,7 @@ from protocol.compiler import encode_bytes
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.messages.common_records import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.support.harnesses.consumer_group_harness import ConsumerGroupHarness, topic_id_of
+from tests.support.harnesses.consumer_group_harness import ConsumerGroupHarness, partition_names, topic_id_of
 from tests.support.harnesses.group_harness import subscription
 
 
@@ -194,6 +194,24 @@ def test_rebalance_after_a_downgrade_survives_a_failover() -> None:
         harness.log.holds_commits = False
         harness.restart()
         assert harness.heartbeat("c") is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_static_successor_of_the_last_consumer_rebalances_an_unsettled_group(is_settled: bool) -> None:
+    harness = harness_with()
+    harness.beat("a", instance_id="i")
+    if not is_settled:
+        harness.join("d", protocols={"range": subscription("t")}, session_ms=100_000)
+        assert harness.consumer_group.target("d-1") != harness.consumer_group.current("d-1").assigned
+    harness.join("s", instance_id="i", protocols={"range": subscription("t")}, follow_up=False)
+    assert group_types(harness) == ["classic"]
+    assert harness.state() is (GroupState.STABLE if is_settled else GroupState.PREPARING_REBALANCE)
+    owned = {
+        member_id: partition_names(embedded_assignment(member.assignment, harness.topics))
+        for member_id, member in harness.group.members.items()
+    }
+    successor = harness.client("s").member_id
+    assert owned == {successor: {"t0", "t1", "t2", "t3"}} | ({} if is_settled else {"d-1": set()})
 
 
 def test_join_that_is_committed_late_has_a_session() -> None:
