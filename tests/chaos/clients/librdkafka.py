@@ -307,9 +307,21 @@ class Reader:
                 if time.monotonic() > deadline:
                     raise
                 report(f"note {now_ms()} no bounds of partition {partition} yet: {error}")
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                    self._report_metadata()
                 time.sleep(0.5)
             else:
                 return int(low), int(high)
+
+    def _report_metadata(self) -> None:
+        try:
+            found = self.consumer.list_topics(self.arguments.topic, 5)
+        except KafkaException as error:
+            report(f"note {now_ms()} no metadata: {error}")
+        else:
+            topic = found.topics[self.arguments.topic]
+            partitions = {index: (each.leader, str(each.error)) for index, each in sorted(topic.partitions.items())}
+            report(f"note {now_ms()} broker {found.orig_broker_id} has {partitions} {topic.error or ''}")
 
     def _poll(self) -> None:
         for message in self.consumer.consume(500, 0.05):
