@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _FAILURE = "request failed with an unexpected error api=%s"
 
 _Take: TypeAlias = Callable[[asyncio.Future[Any]], Message | None]
-"""Returns the response that a future which is done stands for, or raises."""
+"""Returns the response of a completed future, or raises its error."""
 
 
 class RequestObserver(Protocol):
@@ -106,13 +106,10 @@ class Dispatcher:
         )
         try:
             response = route.handler(message, context)
-        except KafkaError as error:
-            response = self._error_response(route, message, error)
         except CloseConnection:
             raise
-        except Exception:
-            log.exception(_FAILURE, route.key.name)
-            response = self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        except Exception as error:  # noqa: BLE001  logged and answered
+            response = self._failure(route, message, error)
         if response is None or isinstance(response, route.response_class):
             return self._encode(route, request, response)
         if tracing is not None and request.trace is not None:
@@ -155,13 +152,10 @@ class Dispatcher:
     ) -> EncodedResponse:
         try:
             response = await pending
-        except KafkaError as error:
-            response = self._error_response(route, message, error)
         except CloseConnection:
             raise
-        except Exception:
-            log.exception(_FAILURE, route.key.name)
-            response = self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        except Exception as error:  # noqa: BLE001  logged and answered
+            response = self._failure(route, message, error)
         if request.trace is not None:
             request.trace.enter(Stage.LOCAL)
         return self._encode(route, request, response)
@@ -177,9 +171,9 @@ class Dispatcher:
 
     def _encode_when_done(
         self, route: Route, request: Request, message: Message, pending: asyncio.Future[Any], take: _Take
-    ) -> "FollowingFuture[EncodedResponse, Any]":
+    ) -> "FollowingFuture[EncodedResponse]":
         """Return the future of the encoded response, without the task that `_encode_later` takes."""
-        encoded: FollowingFuture[EncodedResponse, Any] = FollowingFuture(pending)
+        encoded: FollowingFuture[EncodedResponse] = FollowingFuture(pending)
         pending.add_done_callback(partial(self._on_done, route, request, message, take, encoded))
         return encoded
 
@@ -189,7 +183,7 @@ class Dispatcher:
         request: Request,
         message: Message,
         take: _Take,
-        encoded: "FollowingFuture[EncodedResponse, Any]",
+        encoded: "FollowingFuture[EncodedResponse]",
         pending: asyncio.Future[Any],
     ) -> None:
         if encoded.done():  # the connection is gone
@@ -209,13 +203,17 @@ class Dispatcher:
         """Return the response. Raise CloseConnection."""
         try:
             return take(pending)
-        except KafkaError as error:
-            return self._error_response(route, message, error)
         except CloseConnection:
             raise
-        except Exception:
-            log.exception(_FAILURE, route.key.name)
-            return self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        except Exception as error:  # noqa: BLE001  logged and answered
+            return self._failure(route, message, error)
+
+    def _failure(self, route: Route, message: Message, error: Exception) -> Message:
+        """Return the response to an error of the handler; log one that is no KafkaError."""
+        if isinstance(error, KafkaError):
+            return self._error_response(route, message, error)
+        log.error(_FAILURE, route.key.name, exc_info=error)
+        return self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _error_response(self, route: Route, message: Message, error: KafkaError) -> Message:
         """Return the response that reports `error`. A failure of the broker is reported by its code alone."""

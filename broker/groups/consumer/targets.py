@@ -14,7 +14,7 @@ _Partitions = dict[Uuid, set[int]]  # here, since the class has a method of that
 class TargetTable:
     """Targets by member id. `loads` counts the partitions of each member, with or without a target.
 
-    A change of one target costs as much as partitions change.
+    The cost of setting a target grows with the number of partitions that the member gains or loses.
     """
 
     def __init__(self) -> None:

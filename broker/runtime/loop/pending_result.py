@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar
 from protocol.errors import KafkaError
 
 R = TypeVar("R")
-S = TypeVar("S")
 
 
 class PendingResult(Generic[R]):
@@ -29,10 +28,10 @@ class PendingResult(Generic[R]):
         return self.take(self.future)
 
 
-class FollowingFuture(asyncio.Future[R], Generic[R, S]):
+class FollowingFuture(asyncio.Future[R]):
     """A future whose result is made of that of `source`. Its cancellation cancels `source`, too."""
 
-    def __init__(self, source: asyncio.Future[S]) -> None:
+    def __init__(self, source: asyncio.Future[Any]) -> None:
         super().__init__(loop=source.get_loop())
         self._source = source
 

@@ -1,4 +1,4 @@
-"""Responses that a handler's future or coroutine brings: both ways give the same bytes."""
+"""Responses of handlers that return a future, a pending result or a coroutine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
