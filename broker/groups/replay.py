@@ -9,12 +9,13 @@ group is used. Groups with members are few and are replayed at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final, get_args
 
 from broker.coordination.log_fold import FoldRule
 from broker.coordination.parked_records import ParkedRecords
 from broker.coordination.snapshot_records import KeptRecord
 from broker.groups.classic import ClassicGroup
+from broker.groups.consumer.records import ConsumerGroupEvent
 from broker.groups.directory import GroupDirectory
 from broker.groups.member import ClassicGroupMember, SupportedProtocol
 from broker.groups.offsets import OffsetStore
@@ -46,28 +47,27 @@ class Replay:
     def __init__(self, groups: GroupDirectory, offsets: OffsetStore) -> None:
         self._groups = groups
         self._offsets = offsets
+        self._tables: dict[type[Any], Callable[[Any], object]] = {
+            OffsetRemoved: lambda event: offsets.replay_removal(event.key),
+            GroupWritten: lambda event: groups.classic.put(group_from_record(event.group_id, event.value)),
+            GroupRemoved: lambda event: groups.classic.remove(event.group_id),
+            **dict.fromkeys(get_args(ConsumerGroupEvent), groups.consumer.replay),
+            **dict.fromkeys(get_args(StreamsGroupEvent), groups.streams.replay),
+            **dict.fromkeys(get_args(ShareGroupEvent), groups.share.replay),
+        }
 
     def apply(self, event: GroupEvent, offset: int, producer_id: int) -> None:
         """Apply an event that is in the log at `offset`."""
-        match event:
-            case OffsetCommitted(key, value):
-                if self._groups.find(key.group_id) is None:
-                    self._groups.classic.put(
-                        ClassicGroup(key.group_id)
-                    )  # a simple group, which has no record of its own
-                self._offsets.replay_commit(key, value, offset, producer_id)
-            case OffsetRemoved(key):
-                self._offsets.replay_removal(key)
-            case GroupWritten(group_id, value):
-                self._groups.classic.put(group_from_record(group_id, value))
-            case GroupRemoved(group_id):
-                self._groups.classic.remove(group_id)
-            case _ if isinstance(event, ShareGroupEvent):
-                self._groups.share.replay(event)
-            case _ if isinstance(event, StreamsGroupEvent):
-                self._groups.streams.replay(event)
-            case _:
-                self._groups.consumer.replay(event)
+        if isinstance(event, OffsetCommitted):
+            self._commit(event, offset, producer_id)
+        else:
+            self._tables[type(event)](event)
+
+    def _commit(self, event: OffsetCommitted, offset: int, producer_id: int) -> None:
+        key, value = event
+        if self._groups.find(key.group_id) is None:
+            self._groups.classic.put(ClassicGroup(key.group_id))  # a simple group, which has no record of its own
+        self._offsets.replay_commit(key, value, offset, producer_id)
 
 
 def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:

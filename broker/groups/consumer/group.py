@@ -169,12 +169,6 @@ class ConsumerGroup:
             self._count_reconciled(former, -1)
             self._count_reconciled(NEW_MEMBER_ASSIGNMENT, 1)
 
-    def set_target(self, member_id: str, target: Assignment) -> None:
-        self.targets.set(member_id, target)
-
-    def remove_target(self, member_id: str) -> None:
-        self.targets.remove(member_id)
-
     @property
     def is_blank(self) -> bool:
         """Whether no record of the group is left."""

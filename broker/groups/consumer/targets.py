@@ -137,7 +137,7 @@ class TargetTable:
 def _gone(counts: Mapping[Uuid, int], topic_id: Uuid, partitions: Collection[int]) -> int:
     """Return how many of the partitions do not exist."""
     count = counts.get(topic_id, 0)
-    return sum(partition >= count for partition in partitions)
+    return sum(partition >= count for partition in partitions) if max(partitions, default=-1) >= count else 0
 
 
 def _size(target: Assignment) -> int:
