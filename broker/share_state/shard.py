@@ -90,7 +90,6 @@ class ShareStateShard:
         self._partition_count = partition_count
         self._queue: TimerQueue[ColdSnapshotsDue] = TimerQueue(clock.monotonic_ms)
         self._entries: dict[SharePartitionKey, _Entry] = {}
-        self._unreplayed: set[SharePartitionKey] = set()
         self._removed_offset = _NO_OFFSET
 
     def __len__(self) -> int:
@@ -110,7 +109,6 @@ class ShareStateShard:
         return decode_record(key, value)
 
     def replay(self, event: ShareStateEvent, offset: int, producer_id: int) -> None:
-        self._unreplayed.discard(event.key)
         match event:
             case ShareSnapshotWritten(key, state):
                 self._replay_snapshot(key, state, offset)
@@ -180,7 +178,7 @@ class ShareStateShard:
         return CoordinatorResult(state, [self._record_of(entry, update)])
 
     def write(self, key: SharePartitionKey, write: ShareStateWrite) -> Outcome:
-        """Change the state. Call with `lingers` only while `is_settled`."""
+        """Change the state."""
         _check_partition(key)
         entry = self._entries.get(key)
         if entry is None:
@@ -197,12 +195,7 @@ class ShareStateShard:
             write.delivery_complete_count,
             combined(write.batches, write.start_offset),
         )
-        self._unreplayed.add(key)
         return CoordinatorResult(None, [self._record_of(entry, update)])
-
-    def is_settled(self, key: SharePartitionKey) -> bool:
-        """Whether every write of the share partition is in the state, so that the next one may wait for others."""
-        return key not in self._unreplayed
 
     def summary(self, key: SharePartitionKey) -> ShareState | None:
         """Return the state; None if it is not initialized."""

@@ -126,7 +126,7 @@ class GroupCoordinator:
             return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
             partition = self._partition_of(request.group_id)
-            answer = self._runtime.execute(partition, lambda shard: shard.heartbeat(request), lingers=True)
+            answer = self._runtime.execute(partition, lambda shard: shard.heartbeat(request), soft=True)
         except KafkaError as error:
             is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else response_error(error.code))
@@ -138,8 +138,8 @@ class GroupCoordinator:
         if not group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            lingers = not self._is_modern_group(self._partition_of(group_id), group_id)
-            return await self._execute(group_id, lambda shard: shard.leave_group(group_id, leavers), lingers=lingers)
+            soft = not self._is_modern_group(self._partition_of(group_id), group_id)
+            return await self._execute(group_id, lambda shard: shard.leave_group(group_id, leavers), soft=soft)
         except KafkaError as error:
             return LeaveGroupResponse(error_code=response_error(error.code))
 
@@ -155,7 +155,7 @@ class GroupCoordinator:
             answer = self._runtime.execute(
                 self._partition_of(request.group_id),
                 lambda shard: shard.commit_offsets(request, api_version),
-                lingers=True,
+                soft=True,
             )
         except KafkaError as error:
             return commit_refused(request, response_error(error.code))
@@ -281,15 +281,15 @@ class GroupCoordinator:
 
     def _post(self, group_id: str, command: Command[GroupShard, None]) -> None:
         partition = self._partition_of(group_id)
-        self._runtime.post(partition, command, lingers=not self._is_modern_group(partition, group_id))
+        self._runtime.post(partition, command, soft=not self._is_modern_group(partition, group_id))
 
     def _is_modern_group(self, partition: int, group_id: str) -> bool:
         """Whether the members of the group are replayed state, so that their commands must see all others."""
         shard = self._runtime.shard(partition)
         return shard is not None and shard.all_groups.modern(group_id) is not None
 
-    async def _execute(self, group_id: str, command: Command[GroupShard, R], *, lingers: bool = False) -> R:
-        return await _settled(self._runtime.execute(self._partition_of(group_id), command, lingers=lingers))
+    async def _execute(self, group_id: str, command: Command[GroupShard, R], *, soft: bool = False) -> R:
+        return await _settled(self._runtime.execute(self._partition_of(group_id), command, soft=soft))
 
     def _open_reply(self, _: type[R]) -> tuple[Reply[R], asyncio.Future[R]]:
         future: asyncio.Future[R] = self._loop.create_future()

@@ -1,20 +1,16 @@
 """A loaded shard on a led partition: runs commands, writes their records, answers when the records are committed.
 
-Memory is never ahead of the log. A command's records are replayed only after the local append, so a failed append needs
-no rollback: its commands fail, and their effects were never visible. Records that are appended but not committed are
-visible to later commands, whose responses therefore wait for the commit as well.
+The records of all commands of one turn of the event loop share one append. They take effect in memory at once, so that
+later commands see them, and are appended when the turn ends, or after `linger_ms`. A response waits for the commit of
+everything that its command has seen.
 
-A short wait before the append lets many small writes share a batch, but commands that run in between do not see them.
-Commands therefore come in two kinds:
+The log is asked before the records take effect whether it accepts them (leadership, in-sync replicas). A refusal fails
+one command, and memory stays as it is. An append that fails all the same leaves memory ahead of the log: the shard is
+discarded and loaded again, and its operations fail with NOT_COORDINATOR. The same holds for an append at an unexpected
+offset, which means that another writer has written to the partition.
 
-* `lingers=True` promises that the command neither reads nor removes what other lingering commands write (an
-  OffsetCommit reads the membership and adds an offset; a JoinGroup or SyncGroup reads soft state). These commands share
-  batches; a command without records is answered at once.
-* all other commands see everything: the open batch is appended and replayed before they run, and their own records
-  right after.
-
-An append at an unexpected offset means that another writer has written to the partition. The shard then no longer
-matches the log, and is discarded and loaded again.
+Three kinds of records are appended first and take effect then, in a batch of their own: those of a transaction, those
+that may exceed a batch, and all records where `linger_ms` is 0.
 """
 
 import asyncio
@@ -54,8 +50,8 @@ _log = EventLog(__name__)
 class WriteLimits:
     """Time limits of writes.
 
-    `linger_ms` is the time for which a write waits for others: 0 none, −1 until the requests that arrived together are
-    handled. `commit_timeout_ms` limits the wait for the commit.
+    `linger_ms` is the time for which an append waits for further records: 0 none, −1 until the requests that arrived
+    together are handled. `commit_timeout_ms` limits the wait for the commit.
     """
 
     linger_ms: int
@@ -152,22 +148,21 @@ class HostedShard(Generic[S]):
 
     # Commands.
 
-    def execute(self, command: Command[S, R], *, lingers: bool = False) -> Answer[R]:
-        """Run the command. Raise KafkaError when the command refuses, or its write fails at once."""
-        if not lingers:
-            self._flush()
+    def execute(self, command: Command[S, R], *, soft: bool = False) -> Answer[R]:
+        """Run the command. Raise KafkaError when the command refuses, or the log refuses its records.
+
+        A result without records is returned at once if it rests on committed state, or on soft state alone (`soft`).
+        """
         result = command(self.shard)
         changes_nothing = not result.records and result.atomic and result.on_outcome is None
-        if changes_nothing and (lingers or self._is_committed):
+        if changes_nothing and (soft or self._is_committed):
             self._schedule_wake()
             return result.response
-        return self._run(result, lingers).answer(self._loop)
+        return self._run(result, soft).answer(self._loop)
 
-    def post(self, command: Command[S, R], *, lingers: bool = False) -> None:
+    def post(self, command: Command[S, R], *, soft: bool = False) -> None:
         """Run a command that answers through replies. Raise KafkaError if it refuses."""
-        if not lingers:
-            self._flush()
-        self._run(command(self.shard), lingers)
+        self._run(command(self.shard), soft)
 
     def execute_in_transaction(self, command: Command[S, R], transaction: ProducerTransaction) -> Answer[R]:
         """Run a command whose records belong to a producer's transaction and take effect with its marker.
@@ -175,6 +170,7 @@ class HostedShard(Generic[S]):
         The records are a batch of their own. Raise KafkaError.
         """
         self._flush()
+        self._check_open()
         operation = CoordinatorOperation(command(self.shard))
         if operation.result.records:
             self._write_now(operation, transaction)
@@ -184,10 +180,9 @@ class HostedShard(Generic[S]):
     def end_transaction(self, marker: WritableMarker) -> Answer[None]:
         """Write a transaction marker and apply it; the answer follows its commit. Raise KafkaError."""
         self._flush()
-        if self._is_closed:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        self._check_open()
         offset = self._partition_log.append_marker(marker, self.leader_epoch, self._clock.now_ms())
-        self._check_offset(offset)
+        self._check_offset(offset, self._next_offset)
         try:
             self.shard.replay_end_transaction(marker.producer_id, marker.is_commit)
         except BaseException:
@@ -215,69 +210,106 @@ class HostedShard(Generic[S]):
         """Whether all records that the state rests on are committed."""
         return self._partition_log.high_watermark >= self._next_offset
 
-    def _run(self, result: CoordinatorResult[Any, R], lingers: bool) -> CoordinatorOperation[R]:
+    def _check_open(self) -> None:
+        """Raise KafkaError NOT_COORDINATOR if the shard is closed, possibly by a failed append a moment ago."""
+        if self._is_closed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    def _run(self, result: CoordinatorResult[Any, R], soft: bool) -> CoordinatorOperation[R]:
         operation = CoordinatorOperation(result)
-        self._carry_out(operation, lingers)
+        self._carry_out(operation, soft)
         self._schedule_wake()
         return operation
 
-    def _carry_out(self, operation: CoordinatorOperation[Any], lingers: bool) -> None:
+    def _carry_out(self, operation: CoordinatorOperation[Any], soft: bool) -> None:
         result = operation.result
         if not result.atomic:
             self._write_in_parts(operation)
         elif result.records:
-            self._write_alone_or_open(operation, lingers)
-        elif lingers:
+            self._write(operation)
+        elif soft:
             self._settle([operation], ErrorCode.NONE)
+        elif self._open:
+            self._open.append(operation)
         else:
             self._await_commit([operation], self._next_offset - 1)
 
     # Writing.
 
-    def _write_alone_or_open(self, operation: CoordinatorOperation[Any], lingers: bool) -> None:
-        if not (lingers or self._open or self._is_closed):
-            self._write([operation])
-            return
-        self._add_to_open(operation)
-        self._flush_in_time() if lingers else self._flush()
-
-    def _add_to_open(self, operation: CoordinatorOperation[Any]) -> None:
+    def _write(self, operation: CoordinatorOperation[Any]) -> None:
         size = sum(map(_size_of, operation.result.records))
-        if self._open and self._open_bytes + size > self._partition_log.max_batch_bytes:
+        if self._limits.linger_ms == 0 or _BATCH_OVERHEAD_BYTES + size > self._partition_log.max_batch_bytes:
             self._flush()
+            self._append_first(operation)
+            return
+        if self._open_bytes + size > self._partition_log.max_batch_bytes:
+            self._flush()
+        try:
+            self._check_open()
+            self._partition_log.check_append(self.leader_epoch)
+        except KafkaError as error:
+            _log.warning("Coordinator write failed", error=str(error), records=len(operation.result.records))
+            self._settle([operation], error.code)
+            return
+        self._add_to_open(operation, size)
+        self._flush_later()
+
+    def _add_to_open(self, operation: CoordinatorOperation[Any], size: int) -> None:
+        """Let the records take effect, and leave their append to the end of the turn."""
+        try:
+            self._replay(operation.result, -1)
+        except BaseException:
+            self._on_broken()
+            self._settle([operation], ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise
         self._open.append(operation)
         self._open_bytes += size
 
-    def _flush_in_time(self) -> None:
-        if self._limits.linger_ms == 0:
-            self._flush()
-        elif self._flush_handle is None and self._open:
-            if self._limits.linger_ms == _ADAPTIVE_LINGER:
-                self._flush_handle = self._loop.call_soon(self._flush)
-            else:
-                self._flush_handle = self._deadlines.after_ms(self._limits.linger_ms, self._flush)
+    def _flush_later(self) -> None:
+        if self._flush_handle is not None:
+            return
+        if self._limits.linger_ms == _ADAPTIVE_LINGER:
+            self._flush_handle = self._loop.call_soon(self._flush)
+        else:
+            self._flush_handle = self._deadlines.after_ms(self._limits.linger_ms, self._flush)
 
     def _flush(self) -> None:
-        if self._open or self._flush_handle is not None:
-            operations = self._take_open()
-            if operations and not self._is_closed:
-                self._write(operations)
-
-    def _write(self, operations: list[CoordinatorOperation[Any]]) -> None:
+        """Append the records that have taken effect in memory."""
+        if not self._open:
+            return
+        operations = self._take_open()
+        pairs = _pairs(operations)
+        error = ErrorCode.UNKNOWN_SERVER_ERROR
         try:
-            error = self._append_and_replay(operations)
-        except BaseException:
-            self._on_broken()
-            self._settle(operations, ErrorCode.UNKNOWN_SERVER_ERROR)
-            raise
+            first_offset = self._partition_log.append(pairs, self.leader_epoch, self._clock.now_ms())
+            self._check_offset(first_offset, self._next_offset - len(pairs))
+            error = ErrorCode.NONE
+        except KafkaError as refusal:
+            _log.warning("Reloading a coordinator: its log refused records", error=str(refusal), records=len(pairs))
+            error = ErrorCode.NOT_COORDINATOR
+        finally:
+            if error is not ErrorCode.NONE:
+                self._on_broken()
+                self._settle(operations, error)
         if error is ErrorCode.NONE:
             self._await_commit(operations, self._next_offset - 1)
+
+    def _append_first(self, operation: CoordinatorOperation[Any]) -> None:
+        """Append the records in a batch of their own before they take effect."""
+        try:
+            error = self._append_and_replay(operation)
+        except BaseException:
+            self._on_broken()
+            self._settle([operation], ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise
+        if error is ErrorCode.NONE:
+            self._await_commit([operation], self._next_offset - 1)
         else:
-            self._settle(operations, error)
+            self._settle([operation], error)
 
     def _write_now(self, operation: CoordinatorOperation[Any], transaction: ProducerTransaction) -> None:
         try:
-            error = self._append_and_replay([operation], transaction)
+            error = self._append_and_replay(operation, transaction)
         except BaseException:
             self._on_broken()
             raise
@@ -294,9 +326,10 @@ class HostedShard(Generic[S]):
 
     def _write_in_parts(self, operation: CoordinatorOperation[Any]) -> None:
         """Write the records in several batches. A clean-up can exceed one batch, and its records are independent."""
+        self._flush()
         for part in _parts(operation.result.records, self._partition_log.max_batch_bytes):
             error = self._append_and_replay(
-                [CoordinatorOperation(CoordinatorResult(None, part, operation.result.replayed))]
+                CoordinatorOperation(CoordinatorResult(None, part, operation.result.replayed))
             )
             if error is not ErrorCode.NONE:
                 self._settle([operation], error)
@@ -304,27 +337,24 @@ class HostedShard(Generic[S]):
         self._await_commit([operation], self._next_offset - 1)
 
     def _append_and_replay(
-        self, operations: list[CoordinatorOperation[Any]], transaction: ProducerTransaction | None = None
+        self, operation: CoordinatorOperation[Any], transaction: ProducerTransaction | None = None
     ) -> ErrorCode:
-        pairs = [(record.key, record.value) for each in operations for record in each.result.records]
+        pairs = _pairs([operation])
         try:
+            self._check_open()
             first_offset = self._partition_log.append(pairs, self.leader_epoch, self._clock.now_ms(), transaction)
-            self._check_offset(first_offset)
+            self._check_offset(first_offset, self._next_offset)
         except KafkaError as error:
             _log.warning("Coordinator write failed", error=str(error), records=len(pairs))
             return error.code
-        producer_id = -1 if transaction is None else transaction.producer_id
-        for each in operations:
-            self._replay(each.result, producer_id)
+        self._replay(operation.result, -1 if transaction is None else transaction.producer_id)
         return ErrorCode.NONE
 
-    def _check_offset(self, first_offset: int) -> None:
+    def _check_offset(self, first_offset: int, expected: int) -> None:
         """Discard the shard if it does not match its log. Raise KafkaError NOT_COORDINATOR."""
-        if first_offset != self._next_offset:
+        if first_offset != expected:
             _log.error(
-                "Reloading a coordinator: another writer wrote to its partition",
-                at=first_offset,
-                expected=self._next_offset,
+                "Reloading a coordinator: another writer wrote to its partition", at=first_offset, expected=expected
             )
             self._on_broken()
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -361,8 +391,7 @@ class HostedShard(Generic[S]):
             further = None if on_outcome is None else on_outcome(error)
             operation.settle(error)
             if further is not None and further.records and not self._is_closed:
-                self._add_to_open(CoordinatorOperation(further))
-                self._flush_in_time()
+                self._write(CoordinatorOperation(further))
         if not self._is_closed:
             self._schedule_wake()
 
@@ -381,12 +410,11 @@ class HostedShard(Generic[S]):
 
     def _on_wake(self) -> None:
         self._wake = None
-        self._flush()
         now_ms = max(self._clock.monotonic_ms(), self._wake_ms)  # the loop's clock may fire slightly early
         try:
             for timer in self.shard.timers.due_timers(now_ms):
                 operation = CoordinatorOperation(self.shard.on_timer(timer.cause))
-                self._carry_out(operation, lingers=False)
+                self._carry_out(operation, soft=False)
                 if operation.has_failed and timer.key not in self.shard.timers:
                     self.shard.timers.schedule(timer.key, _TIMER_RETRY_MS, timer.cause)
         except BaseException:
@@ -397,6 +425,10 @@ class HostedShard(Generic[S]):
 
 def _size_of(record: CoordinatorRecord[Any]) -> int:
     return len(record.key) + len(record.value or b"") + _RECORD_OVERHEAD_BYTES
+
+
+def _pairs(operations: Iterable[CoordinatorOperation[Any]]) -> list[tuple[bytes, bytes | None]]:
+    return [(record.key, record.value) for each in operations for record in each.result.records]
 
 
 def _parts(records: Iterable[CoordinatorRecord[Any]], max_bytes: int) -> Iterator[list[CoordinatorRecord[Any]]]:

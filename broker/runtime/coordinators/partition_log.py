@@ -52,6 +52,11 @@ class PartitionLog:
         """Largest batch: `max.message.bytes` of the topic."""
         return self._partition.log.config.max_message_bytes
 
+    def check_append(self, leader_epoch: int) -> None:
+        """Raise KafkaError if another leader epoch has begun, or the in-sync replicas are too few."""
+        self._check_epoch(leader_epoch)
+        self._partition.check_replicas()
+
     def append(
         self,
         records: Sequence[tuple[bytes, bytes | None]],

@@ -64,6 +64,9 @@ class ShardLog(Protocol):
     def max_batch_bytes(self) -> int:
         """Largest batch: `max.message.bytes` of the topic."""
 
+    def check_append(self, leader_epoch: int) -> None:
+        """Raise the KafkaError with which an append would be refused now, as far as it does not depend on records."""
+
     def append(
         self,
         records: Sequence[tuple[bytes, bytes | None]],

@@ -137,13 +137,13 @@ class ShardRuntime(Generic[S]):
 
     # Commands.
 
-    def execute(self, partition: int, command: Command[S, R], *, lingers: bool = False) -> Answer[R]:
+    def execute(self, partition: int, command: Command[S, R], *, soft: bool = False) -> Answer[R]:
         """Run a command on the partition's shard. Return the response, or a future of it. Raise KafkaError."""
-        return self._hosted(partition).execute(command, lingers=lingers)
+        return self._hosted(partition).execute(command, soft=soft)
 
-    def post(self, partition: int, command: Command[S, R], *, lingers: bool = False) -> None:
+    def post(self, partition: int, command: Command[S, R], *, soft: bool = False) -> None:
         """Run a command that answers through replies. Raise KafkaError when it cannot run."""
-        self._hosted(partition).post(command, lingers=lingers)
+        self._hosted(partition).post(command, soft=soft)
 
     def check_in_service(self, partition: int) -> None:
         """Raise KafkaError unless the partition's shard is in service."""

@@ -73,10 +73,7 @@ class ShareCoordinator:
         """Change the state of a share partition. Writes of several share partitions share batches."""
         self.figures.writes += 1
         began_ms = self._runtime.clock.monotonic_ms()
-        partition = self._partition_of(key)
-        shard = self._shards.shard(partition)
-        lingers = shard is not None and shard.is_settled(key)
-        answer = self._shards.execute(partition, lambda shard: shard.write(key, write), lingers=lingers)
+        answer = self._execute(key, lambda shard: shard.write(key, write))
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(partial(self._on_written, began_ms))
         else:

@@ -172,7 +172,7 @@ class TransactionCoordinator:
         transactional_id, producer = markers.transactional_id, markers.transaction.producer
         partition = partition_for(transactional_id, self._partition_count())
         with contextlib.suppress(KafkaError):
-            self._shards.post(partition, lambda shard: shard.complete(transactional_id, producer), lingers=True)
+            self._shards.post(partition, lambda shard: shard.complete(transactional_id, producer), soft=True)
 
 
 async def settled(result: Result[R]) -> R:

@@ -39,7 +39,7 @@ def test_response_waits_for_the_commit_of_the_record() -> None:
     b = GroupHarness()
     b.stable_group("a")
     b.log.holds_commits = True
-    answer = b.start_later(lambda shard: shard.commit_offsets(b.commit_request("a", {("t", 0): 5}), 9), lingers=True)
+    answer = b.start_later(lambda shard: shard.commit_offsets(b.commit_request("a", {("t", 0): 5}), 9), soft=True)
     fetched = b.start_later(lambda shard: shard.fetch_offsets(fetch_request("g", [("t", 0)]), False))
     assert not answer.done()
     assert not fetched.done()

@@ -143,7 +143,7 @@ class GroupSimulation:
         offset = self.next_offset
         request = self.harness.commit_request(worker.name, {("t", partition): offset}, worker.group)
         try:
-            answer = self.harness.start(lambda shard: shard.commit_offsets(request, 9), lingers=True)
+            answer = self.harness.start(lambda shard: shard.commit_offsets(request, 9), soft=True)
         except KafkaError as error:
             if error.code in FATAL:
                 self.reset(worker)
@@ -196,7 +196,7 @@ class GroupSimulation:
     def leave(self, worker: Worker) -> None:
         leavers = [MemberIdentity(self.harness.client(worker.name).member_id, worker.instance_id)]
         try:
-            answer = self.harness.start(lambda shard: shard.leave_group(worker.group, leavers), lingers=True)
+            answer = self.harness.start(lambda shard: shard.leave_group(worker.group, leavers), soft=True)
         except KafkaError:
             return
         if isinstance(answer, Future):
@@ -206,23 +206,28 @@ class GroupSimulation:
     def fail_over(self) -> None:
         """Load a new coordinator from the old one's log, all of it committed."""
         self.harness.log.holds_commits = False
-        self.harness.log.fail_next = None
-        self.harness.restart()
+        self.harness.log.fail_next = self.harness.log.fail_next_batch = None
+        self.load()
         self.harness.log.commit()
+
+    def load(self) -> None:
+        """Load the log, as after a failover, or when an append was refused whose records had taken effect."""
+        self.harness.restart()
         self.generations = {group.group_id: group.generation for group in self.harness.shard.groups}
 
     def trouble(self) -> None:
         """Start or end a failure of the log."""
-        match self.random.randrange(4):
+        refusal = self.random.choice([ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+        match self.random.randrange(5):
             case 0:
                 self.harness.log.holds_commits = True
             case 1 | 2:
                 self.harness.log.holds_commits = False
                 self.harness.log.commit()
+            case 3:
+                self.harness.log.fail_next_batch = refusal
             case _:
-                self.harness.log.fail_next = self.random.choice(
-                    [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER]
-                )
+                self.harness.log.fail_next = refusal
 
     def event(self) -> None:
         """Run one random event and advance the clock."""
@@ -244,12 +249,15 @@ class GroupSimulation:
             self.act(each)
         self.harness.advance(self.random.choice([0.0, 0.1, 0.5, 1.0, 2.0]))
         self.harness.loop.run_soon()
+        if self.harness.is_broken:
+            assert self.harness.config.group_coordinator_append_linger_ms != 0, "nothing takes effect before its append"
+            self.load()
         self.check()
 
     def calm_down(self) -> None:
         """End all failures: every process runs, and time passes in steps shorter than heartbeat intervals."""
         self.harness.log.holds_commits = False
-        self.harness.log.fail_next = None
+        self.harness.log.fail_next = self.harness.log.fail_next_batch = None
         self.harness.log.commit()
         for worker in self.workers:
             if not worker.is_alive:

@@ -189,7 +189,7 @@ def test_rebalance_without_joins_lasts_until_static_members_expire() -> None:
 def test_administrator_removes_a_static_member_by_its_instance() -> None:
     b = static_group("a", "b")
     leavers = [MemberIdentity("", "i-b"), MemberIdentity("", "i-unknown"), MemberIdentity("", None)]
-    response = b.execute(lambda shard: shard.leave_group("g", leavers), lingers=True)
+    response = b.execute(lambda shard: shard.leave_group("g", leavers), soft=True)
     assert [member.error_code for member in response.members] == [0, 25, 25]
     assert b.state() is GroupState.PREPARING_REBALANCE
 
@@ -198,7 +198,7 @@ def test_administrator_removes_a_static_member_by_its_instance() -> None:
 def test_leave_checks_the_instance_id_of_the_member(member_id: str) -> None:
     b = static_group("a", "b")
     leavers = [MemberIdentity(member_id, "i-a")]
-    response = b.execute(lambda shard: shard.leave_group("g", leavers), lingers=True)
+    response = b.execute(lambda shard: shard.leave_group("g", leavers), soft=True)
     assert response.members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
 
 

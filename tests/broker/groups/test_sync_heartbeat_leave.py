@@ -263,7 +263,7 @@ def test_pending_member_may_leave() -> None:
 
 def test_leave_of_an_unknown_group_is_an_error_per_member() -> None:
     b = GroupHarness()
-    response = b.execute(lambda shard: shard.leave_group("unknown", [MemberIdentity("m", None)]), lingers=True)
+    response = b.execute(lambda shard: shard.leave_group("unknown", [MemberIdentity("m", None)]), soft=True)
     assert (response.error_code, response.members[0].error_code) == (0, ErrorCode.UNKNOWN_MEMBER_ID)
 
 

@@ -8,7 +8,7 @@ from broker.coordination.log_fold import LogFold
 from broker.coordination.share_partition_key import SharePartitionKey, parse_coordinator_key
 from broker.coordination.snapshot_records import KeptRecord
 from broker.share_state.records import SHARE_STATE_FOLD
-from broker.share_state.shard import ShareStateConfig, ShareStateShard, ShareStateWrite
+from broker.share_state.shard import ShareStateConfig, ShareStateShard
 from broker.share_state.state import ShareState, StateBatch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ONE_UUID
@@ -164,17 +164,6 @@ def test_states_of_deleted_topics_are_removed(harness: ShareStateHarness) -> Non
     del harness.topics[TOPIC]
     harness.carry_out(harness.shard.on_topics_deleted([TOPIC]))
     assert len(harness.shard) == 0
-
-
-def test_share_partition_is_unsettled_until_its_write_is_replayed(harness: ShareStateHarness) -> None:
-    harness.initialize()
-    harness.initialize(key=OTHER)
-    assert harness.shard.is_settled(KEY)
-    result = harness.shard.write(KEY, ShareStateWrite(1, 0, 5, -1, ()))
-    assert (harness.shard.is_settled(KEY), harness.shard.is_settled(OTHER)) == (False, True)
-    harness.carry_out(result)
-    assert harness.shard.is_settled(KEY)
-    assert found(harness).start_offset == 5
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ class ConsumerGroupScenario(Scenario):
             ],
         )
         version = int(named.get("version", "9"))
-        self.harness.execute(lambda shard: shard.commit_offsets(request, version), lingers=True)
+        self.harness.execute(lambda shard: shard.commit_offsets(request, version), soft=True)
         self.after_command("")
         self.show(f"{name} <- committed")
 

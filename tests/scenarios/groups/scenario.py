@@ -148,7 +148,7 @@ class GroupScenario(Scenario):
     def leave(self, words: Words, named: Named) -> None:
         if "instance" in named:
             leavers = [MemberIdentity("", named["instance"])]
-            response = self.harness.execute(lambda shard: shard.leave_group(GROUP, leavers), lingers=True)
+            response = self.harness.execute(lambda shard: shard.leave_group(GROUP, leavers), soft=True)
         else:
             response = self.harness.leave(*words)
         for member in response.members:
@@ -164,7 +164,7 @@ class GroupScenario(Scenario):
         request = self.harness.commit_request(
             who, _offsets(offsets), generation=generation, metadata=named.get("metadata", "")
         )
-        answer = self.harness.start(lambda shard: shard.commit_offsets(request, 9), lingers=True)
+        answer = self.harness.start(lambda shard: shard.commit_offsets(request, 9), soft=True)
         if isinstance(answer, asyncio.Future):
             self.committing.append((name, answer))
         else:

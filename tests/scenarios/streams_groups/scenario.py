@@ -123,7 +123,7 @@ class StreamsGroupScenario(Scenario):
             ],
         )
         version = int(named.get("version", "9"))
-        self.harness.execute(lambda shard: shard.commit_offsets(request, version), lingers=True)
+        self.harness.execute(lambda shard: shard.commit_offsets(request, version), soft=True)
         self.after_command("")
         self.show(f"{name} <- committed")
 

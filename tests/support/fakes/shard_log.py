@@ -13,13 +13,18 @@ READ_BATCHES = 3
 
 
 class MemoryShardLog:
-    """Stores batches. While `holds_commits`, the high watermark stays; `fail_next` refuses the next append."""
+    """Stores batches. While `holds_commits`, the high watermark stays.
+
+    `fail_next` refuses the next append, when it is checked or made; `fail_next_batch` refuses one that the check let
+    through.
+    """
 
     def __init__(self) -> None:
         self.batches: list[LoadedBatch] = []
         self.batch_sizes: list[int] = []
         self.holds_commits = False
         self.fail_next: ErrorCode | None = None
+        self.fail_next_batch: ErrorCode | None = None
         self.leader_epoch = 0
         self.max_batch_bytes = 1_000_000
         self.start_offset = 0
@@ -33,6 +38,12 @@ class MemoryShardLog:
     def records(self) -> list[LoadedRecord]:
         """All records in the log, oldest first."""
         return [record for batch in self.batches for record in batch.records]
+
+    def check_append(self, leader_epoch: int) -> None:
+        self.leader_epoch = leader_epoch
+        if self.fail_next is not None:
+            error, self.fail_next = self.fail_next, None
+            raise KafkaError(error)
 
     def append(
         self,
@@ -49,9 +60,9 @@ class MemoryShardLog:
         return self.add(producer_id=marker.producer_id, committed=marker.is_commit)
 
     def _begin_append(self, leader_epoch: int) -> None:
-        self.leader_epoch = leader_epoch
-        if self.fail_next is not None:
-            error, self.fail_next = self.fail_next, None
+        self.check_append(leader_epoch)
+        if self.fail_next_batch is not None:
+            error, self.fail_next_batch = self.fail_next_batch, None
             raise KafkaError(error)
 
     def add(

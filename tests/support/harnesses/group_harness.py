@@ -146,6 +146,7 @@ class GroupHarness:
     def restart(self) -> None:
         """Unload the shard and load it from the log, as after a failover."""
         self.hosted.close()
+        self.is_broken = False
         self.hosted = self._load()
 
     def advance(self, seconds: float) -> None:
@@ -159,7 +160,7 @@ class GroupHarness:
             setattr(client, key, value)
         return client
 
-    def lingers(self, group: str) -> bool:
+    def soft(self, group: str) -> bool:
         """Whether membership requests of the group share batches, as the coordinator decides."""
         return group not in self.shard.consumer_groups.table
 
@@ -197,7 +198,7 @@ class GroupHarness:
                 client.generation = response.generation_id
 
         attempt = JoinAttempt.of(request, Caller(name, "/127.0.0.1", version), Reply(deliver))
-        self.hosted.post(lambda shard: shard.join_group(attempt), lingers=self.lingers(group))
+        self.hosted.post(lambda shard: shard.join_group(attempt), soft=self.soft(group))
         if follow_up and box.answer is not None and box.error is ErrorCode.MEMBER_ID_REQUIRED:
             return self.join(
                 name,
@@ -238,7 +239,7 @@ class GroupHarness:
         def deliver(response: SyncGroupResponse) -> None:
             box.answer = response
 
-        self.hosted.post(lambda shard: shard.sync_group(request, Reply(deliver)), lingers=self.lingers(group))
+        self.hosted.post(lambda shard: shard.sync_group(request, Reply(deliver)), soft=self.soft(group))
         return box
 
     def heartbeat(self, name: str, *, group: str = GROUP, generation: int | None = None) -> ErrorCode:
@@ -249,11 +250,11 @@ class GroupHarness:
             member_id=client.member_id,
             group_instance_id=client.instance_id,
         )
-        return self.error_or(lambda shard: shard.heartbeat(request), lingers=True)
+        return self.error_or(lambda shard: shard.heartbeat(request), soft=True)
 
     def leave(self, *names: str, group: str = GROUP) -> LeaveGroupResponse:
         leavers = [MemberIdentity(self.client(name).member_id, self.client(name).instance_id) for name in names]
-        return self.execute(lambda shard: shard.leave_group(group, leavers), lingers=self.lingers(group))
+        return self.execute(lambda shard: shard.leave_group(group, leavers), soft=self.soft(group))
 
     def commit(
         self,
@@ -272,7 +273,7 @@ class GroupHarness:
             lambda shard: shard.commit_offsets(
                 self.commit_request(name, offsets, group, generation, metadata, retention_ms, topic_id), version
             ),
-            lingers=True,
+            soft=True,
         )
 
     def commit_request(
@@ -344,27 +345,27 @@ class GroupHarness:
 
     # Commands of the shard.
 
-    def start(self, command: Command[GroupShard, T], *, lingers: bool = False) -> Answer[T]:
+    def start(self, command: Command[GroupShard, T], *, soft: bool = False) -> Answer[T]:
         """Run a command whose response may come later."""
-        return self.hosted.execute(command, lingers=lingers)
+        return self.hosted.execute(command, soft=soft)
 
-    def start_later(self, command: Command[GroupShard, T], *, lingers: bool = False) -> asyncio.Future[T]:
+    def start_later(self, command: Command[GroupShard, T], *, soft: bool = False) -> asyncio.Future[T]:
         """Run a command that must not respond yet."""
-        answer = self.start(command, lingers=lingers)
+        answer = self.start(command, soft=soft)
         assert isinstance(answer, asyncio.Future)
         return answer
 
-    def execute(self, command: Command[GroupShard, T], *, lingers: bool = False) -> T:
+    def execute(self, command: Command[GroupShard, T], *, soft: bool = False) -> T:
         """Run a command that must respond at once. Raise KafkaError."""
-        answer = self.start(command, lingers=lingers)
+        answer = self.start(command, soft=soft)
         if isinstance(answer, asyncio.Future):
             self.loop.run_soon()
             return answer.result()
         return answer
 
-    def error_or(self, command: Command[GroupShard, ErrorCode], *, lingers: bool = False) -> ErrorCode:
+    def error_or(self, command: Command[GroupShard, ErrorCode], *, soft: bool = False) -> ErrorCode:
         try:
-            return self.execute(command, lingers=lingers)
+            return self.execute(command, soft=soft)
         except KafkaError as error:
             return error.code
 

@@ -179,7 +179,7 @@ def test_offsets_of_unread_topics_expire_and_take_the_empty_group_along() -> Non
     for topic in "tu":
         request = harness.commit_request(None, {(topic, 0): 5}, generation=1)
         request.member_id = "a"
-        harness.execute(lambda shard, request=request: shard.commit_offsets(request, 9), lingers=True)  # type: ignore[misc]
+        harness.execute(lambda shard, request=request: shard.commit_offsets(request, 9), soft=True)  # type: ignore[misc]
     hour = 3_600
     for _ in range(8 * 24 * 2):
         for _ in range(hour // 2 // 40):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from broker.groups.replay import GROUP_FOLD
 from broker.metrics.coordinator_loads import LoadFigures
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
-from broker.runtime.coordinators.shard_log import LoadedBatch
+from broker.runtime.coordinators.shard_log import LoadedBatch, ProducerTransaction
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch
@@ -130,11 +131,11 @@ class ShardHarness:
     def state(self) -> ShardState | None:
         return self.runtime.states().get(P)
 
-    def write(self, *words: str, lingers: bool = False) -> "str | asyncio.Future[str]":
-        return self.runtime.execute(P, lambda shard: shard.write(*words), lingers=lingers)
+    def write(self, *words: str) -> "str | asyncio.Future[str]":
+        return self.runtime.execute(P, lambda shard: shard.write(*words))
 
-    def write_later(self, *words: str, lingers: bool = False) -> "asyncio.Future[str]":
-        answer = self.write(*words, lingers=lingers)
+    def write_later(self, *words: str) -> "asyncio.Future[str]":
+        answer = self.write(*words)
         assert isinstance(answer, asyncio.Future)
         return answer
 
@@ -159,7 +160,7 @@ def loaded_harness(linger_ms: int = 0) -> ShardHarness:
     return made
 
 
-def code_of(answer: "asyncio.Future[str]") -> ErrorCode:
+def code_of(answer: "asyncio.Future[Any]") -> ErrorCode:
     error = answer.exception()
     assert isinstance(error, KafkaError)
     return error.code
@@ -458,12 +459,12 @@ def test_error_in_replay_discards_the_shard() -> None:
     assert s.state() is ShardState.FAILED
 
 
-# Lingering
+# One append for a turn
 
 
-def test_concurrent_writes_share_a_batch() -> None:
+def test_writes_of_one_turn_share_a_batch() -> None:
     s = loaded_harness(linger_ms=-1)
-    answers = [s.write_later(word, lingers=True) for word in "abc"]
+    answers = [s.write_later(word) for word in "abc"]
     assert s.log.batch_sizes == []
     s.loop.run_soon()
     assert s.log.batch_sizes == [3]
@@ -473,9 +474,9 @@ def test_concurrent_writes_share_a_batch() -> None:
 
 def test_linger_time_delays_the_append() -> None:
     s = loaded_harness(linger_ms=10)
-    s.write_later("a", lingers=True)
+    s.write_later("a")
     s.loop.advance(0.009)
-    s.write_later("b", lingers=True)
+    s.write_later("b")
     assert s.log.batch_sizes == []
     s.loop.advance(0.001)
     assert s.log.batch_sizes == [2]
@@ -483,45 +484,114 @@ def test_linger_time_delays_the_append() -> None:
 
 def test_write_without_linger_is_appended_at_once() -> None:
     s = loaded_harness(linger_ms=0)
-    assert s.write("a", lingers=True) == "written"
+    assert s.write("a") == "written"
 
 
-def test_command_that_does_not_linger_sees_earlier_writes() -> None:
-    s = loaded_harness(linger_ms=10)
-    first = s.write_later("a", lingers=True)
-    assert s.count("a") == 1
-    assert first.done()
+def test_command_sees_earlier_writes_of_its_turn_and_waits_for_their_commit() -> None:
+    s = loaded_harness(linger_ms=-1)
+    s.write_later("a")
+    answer = s.count_later("a")
+    s.write_later("a")
+    s.log.holds_commits = True
+    s.loop.run_soon()
+    assert (s.log.batch_sizes, answer.done()) == ([2], False)
+    s.log.commit()
+    assert answer.result() == 1
 
 
-def test_command_that_does_not_linger_is_appended_after_the_open_batch() -> None:
-    s = loaded_harness(linger_ms=10)
-    s.write_later("a", lingers=True)
-    assert s.write("b") == "written"
-    assert s.log.batch_sizes == [1, 1]
+def test_soft_result_does_not_wait_for_the_writes_of_its_turn() -> None:
+    s = loaded_harness(linger_ms=-1)
+    s.write_later("a")
+    assert s.runtime.execute(P, lambda shard: shard.count("a"), soft=True) == 1
+    assert s.log.batch_sizes == []
 
 
 def test_full_batch_is_appended_at_once() -> None:
     s = loaded_harness(linger_ms=10)
     s.log.max_batch_bytes = 210
     for word in ("a" * 40, "b" * 40, "c" * 40):
-        s.write_later(word, lingers=True)
+        s.write_later(word)
     assert s.log.batch_sizes == [2]
     s.loop.advance(0.01)
     assert s.log.batch_sizes == [2, 1]
 
 
-def test_failed_batch_fails_all_its_operations() -> None:
+def test_records_over_the_batch_size_are_appended_alone_before_they_take_effect() -> None:
     s = loaded_harness(linger_ms=-1)
-    answers = [s.write_later(word, lingers=True) for word in "ab"]
-    s.log.fail_next = ErrorCode.KAFKA_STORAGE_ERROR
+    s.log.max_batch_bytes = 210
+    s.write_later("a")
+    assert s.write("b" * 300) == "written"
+    assert s.log.batch_sizes == [1, 1]
+    s.log.fail_next = ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(KafkaError) as caught:
+        s.write("c" * 300)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert (s.state(), sorted(s.shard.words)) == (ShardState.ACTIVE, ["a", "b" * 300])
+
+
+def test_refused_write_leaves_the_other_writes_of_its_turn() -> None:
+    s = loaded_harness(linger_ms=-1)
+    first = s.write_later("a")
+    s.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError) as caught:
+        s.write("b")
+    assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    last = s.write_later("c")
     s.loop.run_soon()
-    assert [code_of(answer) for answer in answers] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
-    assert s.shard.words == {}
+    assert (first.result(), last.result()) == ("written", "written")
+    assert s.shard.words == {"a": 1, "c": 1}
+
+
+async def test_append_that_fails_late_reloads_the_shard() -> None:
+    s = loaded_harness(linger_ms=-1)
+    s.write_later("a")
+    s.loop.run_soon()
+    answers = [s.write_later(word) for word in "bc"]
+    seen = s.count_later("b")
+    s.log.fail_next_batch = ErrorCode.NOT_ENOUGH_REPLICAS
+    s.loop.run_soon()
+    assert [code_of(answer) for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert code_of(seen) is ErrorCode.NOT_COORDINATOR
+    await run_loader(s, lambda: s.state() is ShardState.ACTIVE)
+    assert (s.state(), s.shard.words) == (ShardState.ACTIVE, {"a": 1})
+
+
+def test_transaction_that_finds_the_turns_append_refused_is_not_written() -> None:
+    s = loaded_harness(linger_ms=-1)
+    answer = s.write_later("a")
+    s.log.fail_next_batch = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError) as caught:
+        s.runtime.execute_in_transaction(P, lambda shard: shard.write("b"), ProducerTransaction(7, 0))
+    assert caught.value.code is ErrorCode.NOT_COORDINATOR
+    assert code_of(answer) is ErrorCode.NOT_COORDINATOR
+    assert s.log.batch_sizes == []
+
+
+def test_transaction_is_appended_after_the_writes_before_it() -> None:
+    s = loaded_harness(linger_ms=-1)
+    s.write_later("a")
+    s.runtime.execute_in_transaction(P, lambda shard: shard.write("b"), ProducerTransaction(7, 0))
+    assert [record.key for record in s.log.records] == [b"a", b"b"]
+    assert s.log.batch_sizes == [1, 1]
+
+
+def test_timer_whose_records_are_refused_is_due_again() -> None:
+    s = loaded_harness(linger_ms=-1)
+    s.shard.timer_result = s.shard.write("timed").answering(None)
+    s.shard.timers.schedule("key", 10, "cause")
+    s.write_later("a")  # the runtime looks at the shard's timers after each command
+    s.loop.run_soon()
+    s.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    s.loop.advance(0.01)
+    assert s.shard.timed == ["cause"]
+    s.loop.advance(0.5)
+    s.loop.run_soon()
+    assert (s.shard.timed, s.shard.words["timed"]) == (["cause"] * 2, 1)
 
 
 def test_resignation_fails_lingering_writes_without_appending_them() -> None:
     s = loaded_harness(linger_ms=10)
-    answer = s.write_later("a", lingers=True)
+    answer = s.write_later("a")
     s.runtime.resign(P, LeaderEpoch(2))
     s.loop.advance(1)
     assert code_of(answer) is ErrorCode.NOT_COORDINATOR
