@@ -58,10 +58,11 @@ class TextFormatter(logging.Formatter):
     def __init__(self, constant: Mapping[str, object] = _NO_FIELDS) -> None:
         super().__init__()
         self._constant = constant
+        self._stamp = (-1, "")  # the last second and its text, since lines come in bursts
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, without a line break at its end."""
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        stamp = self._second(int(record.created))
         head = f"{stamp},{int(record.msecs):03d} {record.levelname} {record.name} {_one_line(record.getMessage())}"
         fields = dict(fields_of(record))
         if record.exc_info and record.exc_info[1] is not None:
@@ -70,6 +71,13 @@ class TextFormatter(logging.Formatter):
             fields["at"] = _places(error)
         fields |= self._constant
         return " ".join([head, *(f"{key}={_text_value(value)}" for key, value in fields.items())])
+
+    def _second(self, second: int) -> str:
+        known, text = self._stamp
+        if known != second:
+            text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+            self._stamp = (second, text)
+        return text
 
 
 class JsonFormatter(logging.Formatter):
@@ -111,6 +119,8 @@ def configure_logging(
 
     Every line has the `constant` fields: what tells the processes apart whose lines go to one place.
     """
+    # Facts about the process that no line has; each costs a look-up a line.
+    logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stdout if stream is None else stream)
     handler.setFormatter(JsonFormatter(constant) if log_format == "json" else TextFormatter(constant))
     root = logging.getLogger()

@@ -100,8 +100,11 @@ def _import_node() -> Callable[[BrokerConfig], None]:
     import uvloop
 
     from broker.app import run
+    from broker.runtime.loop.collector_pauses import NODE_THRESHOLDS
 
     gc.freeze()
+    if gc.get_threshold()[0]:  # 0: collections are disabled by configuration
+        gc.set_threshold(*NODE_THRESHOLDS)
     gc.enable()
     return lambda config: uvloop.run(run(config))
 

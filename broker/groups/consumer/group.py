@@ -150,24 +150,29 @@ class ConsumerGroup:
             del self._static_members[member.instance_id]
 
     def set_current(self, member_id: str, assignment: MemberAssignment) -> None:
-        self.remove_current(member_id)
+        former = self._current.get(member_id)
+        if former is not None:
+            self._release(member_id, former)
         self._current[member_id] = assignment
         self._holders.update(dict.fromkeys(assignment.held(), member_id))
         if member_id in self.members:
-            self._count_reconciled(NEW_MEMBER_ASSIGNMENT, -1)
+            self._count_reconciled(former or NEW_MEMBER_ASSIGNMENT, -1)
             self._count_reconciled(assignment, 1)
 
     def remove_current(self, member_id: str) -> None:
         former = self._current.pop(member_id, None)
         if former is None:
             return
+        self._release(member_id, former)
+        if member_id in self.members:
+            self._count_reconciled(former, -1)
+            self._count_reconciled(NEW_MEMBER_ASSIGNMENT, 1)
+
+    def _release(self, member_id: str, former: MemberAssignment) -> None:
         for partition in former.held():
             # A log in compaction can show a partition under a later member first (KAFKA-19862).
             if self._holders.get(partition) == member_id:
                 del self._holders[partition]
-        if member_id in self.members:
-            self._count_reconciled(former, -1)
-            self._count_reconciled(NEW_MEMBER_ASSIGNMENT, 1)
 
     @property
     def is_blank(self) -> bool:

@@ -7,6 +7,7 @@ therefore decoded here, and not on the path of clients' data.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from broker.replication.leader import LeaderRole
 from broker.runtime.coordinators.shard_log import Cancellable, LoadedBatch, LoadedRecord, ProducerTransaction
 from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot, SnapshotStore
 from broker.runtime.loop.io_thread import BlockingIo
@@ -54,8 +55,11 @@ class PartitionLog:
 
     def check_append(self, leader_epoch: int) -> None:
         """Raise KafkaError if another leader epoch has begun, or the in-sync replicas are too few."""
-        self._check_epoch(leader_epoch)
-        self._partition.check_replicas()
+        role = self._partition.role
+        if not isinstance(role, LeaderRole) or role.epoch != leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not role.has_enough_replicas(self._partition.log.config.min_insync_replicas):
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def append(
         self,

@@ -319,11 +319,6 @@ class Partition:
                 self.log_end.fire()
         return info
 
-    def check_replicas(self) -> None:
-        """Raise KafkaError(NOT_ENOUGH_REPLICAS) if an append with `acks=all` would be refused for it."""
-        if not self.leader_role.has_enough_replicas(self.log.config.min_insync_replicas):
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-
     def on_flushed(self) -> None:
         """Commit and acknowledge the records below the log's recovery point."""
         if self.pending_flush.on_flushed():

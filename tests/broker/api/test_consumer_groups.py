@@ -208,8 +208,9 @@ async def test_groups_are_described(harness: GroupCoordinatorHarness, version: i
     assert unnamed.error_code == ErrorCode.INVALID_GROUP_ID
 
 
-async def test_requests_of_classic_members_do_not_linger() -> None:
-    harness = GroupCoordinatorHarness(linger_ms=3_600_000)
+@pytest.mark.parametrize("linger_ms", [-1, 0, 1])
+async def test_requests_of_classic_members_meet_the_members_of_their_group(linger_ms: int) -> None:
+    harness = GroupCoordinatorHarness(linger_ms=linger_ms)
     await beat(harness)
     metadata = subscription("t")
     request = JoinGroupRequest("g", 10_000, 60_000, "", None, "consumer", [JoinGroupRequestProtocol("range", metadata)])
