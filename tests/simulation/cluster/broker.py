@@ -66,7 +66,7 @@ class ClusterBroker(Broker):
     def __init__(self, node: Node, quorum_node: QuorumNode, around: "ClusterSimulator", seed: int) -> None:
         super().__init__(node, cast(Surroundings, around), seed)
         scenario = around.scenario
-        self._seed = seed
+        self.seed = seed
         self._quorum_node = quorum_node
         self._cluster: MetadataSurroundings = around
         self._serve_controller = around.serve_controller
@@ -87,7 +87,7 @@ class ClusterBroker(Broker):
 
     def start_replica(self) -> None:
         """Open the metadata log and join the quorum, on a combined node as a controller."""
-        random = Random(f"observer {self._seed} {self.node.id} {self.node.starts}")
+        random = Random(f"observer {self.seed} {self.node.id} {self.node.starts}")
         disk = self._quorum_node.disk
         disk.is_starting = True
         replica = MetadataReplica(
@@ -149,7 +149,7 @@ class ClusterBroker(Broker):
         if shared is None:
             super()._take_up_roles(data)
             return
-        random = Random(f"tier {self._seed} {self.node.id} {self.node.starts}")
+        random = Random(f"tier {self.seed} {self.node.id} {self.node.starts}")
         tier = self.tier = BrokerTier(shared, self, data, random)
         data.use_remote_reads(tier.reads, tier.offsets, self)
         super()._take_up_roles(data)

@@ -114,7 +114,8 @@ class OwnerChecker:
                 case GroupRemoved(group_id):
                     self._members.pop(group_id, None)
         for group_id, member_id, new in gained:
-            self._check_gained(group_id, member_id, new)
+            # A batch has the records of several commands, and a later one may have taken the partitions away again.
+            self._check_gained(group_id, member_id, new & self._assigned.get((group_id, member_id), NOTHING))
 
     def _check_gained(self, group_id: str, member_id: str, gained: Owned) -> None:
         for (other_group, other), held in self._assigned.items():

@@ -77,6 +77,8 @@ TIMEOUT_MS: Final = 1_500
 """Time that brokers give each other, and writes of coordinators until they are committed."""
 _RETRY_BACKOFF_MS: Final = 20
 _RETRY_BACKOFF_MAX_MS: Final = 100
+_LINGER_MS: Final = (-1, -1, -1, 0, 50, 300)
+"""Linger times of group coordinators. Leaders and in-sync replicas change while records wait for their append."""
 _GROUP_CONFIG: Final = GroupConfig(
     offsets_commit_timeout_ms=TIMEOUT_MS, group_min_session_timeout_ms=SESSION_MS, group_initial_rebalance_delay_ms=100
 )
@@ -126,6 +128,7 @@ class BrokerCoordinators:
         self._broker = broker
         self._data = data
         self._random = Random(f"coordinators {broker.node.id} {broker.node.starts}")
+        self._linger_ms = Random(f"linger {broker.seed} {broker.node.id} {broker.node.starts}").choice(_LINGER_MS)
         self._runtime = Runtime(
             clock=process,
             loop=process,
@@ -206,7 +209,7 @@ class BrokerCoordinators:
             lambda partition: PartitionLog(
                 partitions.hosted(GROUP_METADATA_TOPIC, partition), runtime.io, snapshots=self._snapshots.store
             ),
-            WriteLimits(_GROUP_CONFIG.group_coordinator_append_linger_ms, _GROUP_CONFIG.offsets_commit_timeout_ms),
+            WriteLimits(self._linger_ms, _GROUP_CONFIG.offsets_commit_timeout_ms),
             ShardLoader(runtime.clock, 1_000, GROUP_FOLD),
         )
         return GroupCoordinator(
