@@ -167,6 +167,7 @@ class MetadataReplica:
             self.quorum.high_watermark,
             self.log.log_start_offset,
             facts.log_end_offset,
+            facts.log_end_epoch,
             facts.voters,
             facts.kraft_version,
             self.node.disk.version,

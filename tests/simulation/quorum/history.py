@@ -27,6 +27,7 @@ class Observed(NamedTuple):
     high_watermark: int | None
     log_start_offset: int
     log_end_offset: int
+    log_end_epoch: int
     voters: VoterSet
     kraft_version: int
     disk_version: int

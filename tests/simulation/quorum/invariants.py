@@ -437,8 +437,8 @@ class ControlStateIsReplay(Invariant):
     """Voters and kraft.version in force equal a replay of snapshot and log, committed or not."""
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
-        if node.disk.log_end.end_offset != now.log_end_offset:
-            return  # the core is ahead of the disk
+        if node.disk.log_end != (now.log_end_epoch, now.log_end_offset):
+            return  # the core is ahead of the disk, perhaps by a truncation and an append of the same length
         if (
             before is not None
             and before.voters is now.voters

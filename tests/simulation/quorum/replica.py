@@ -153,6 +153,7 @@ class RealReplica:
             self._driver.high_watermark,
             self._log.log_start_offset,
             facts.log_end_offset,
+            facts.log_end_epoch,
             facts.voters,
             facts.kraft_version,
             self._node.disk.version,
