@@ -96,12 +96,13 @@ class CoordinatorOperation(Generic[R]):
 
 
 class _Uncommitted:
-    """Operations whose last record is at one offset, until its commit or a timeout."""
+    """Operations whose last record is at `offset`, until its commit or a timeout."""
 
-    __slots__ = ("deadline", "operations", "waiter")
+    __slots__ = ("deadline", "offset", "operations", "waiter")
 
-    def __init__(self, operations: list[CoordinatorOperation[Any]]) -> None:
+    def __init__(self, operations: list[CoordinatorOperation[Any]], offset: int) -> None:
         self.operations = operations
+        self.offset = offset
         self.deadline: Deadline | None = None
         self.waiter: Cancellable | None = None
 
@@ -174,7 +175,7 @@ class HostedShard(Generic[S]):
         operation = CoordinatorOperation(command(self.shard))
         if operation.result.records:
             self._write_now(operation, transaction)
-        self._await_commit([operation], self._next_offset - 1)
+        self._await_commit(operation)
         return operation.answer(self._loop)
 
     def end_transaction(self, marker: WritableMarker) -> Answer[None]:
@@ -190,7 +191,7 @@ class HostedShard(Generic[S]):
             raise
         self._next_offset += 1
         operation = CoordinatorOperation[None](CoordinatorResult(None))
-        self._await_commit([operation], offset)
+        self._await_commit(operation)
         return operation.answer(self._loop)
 
     def close(self) -> None:
@@ -232,18 +233,30 @@ class HostedShard(Generic[S]):
         elif self._open:
             self._open.append(operation)
         else:
-            self._await_commit([operation], self._next_offset - 1)
+            self._await_commit(operation)
 
     # Writing.
 
     def _write(self, operation: CoordinatorOperation[Any]) -> None:
+        """Write the records of a decision.
+
+        An append of earlier records may have to come first, and may commit at once. The outcomes of the earlier
+        operations can decide further records, so they wait until the records of this decision have taken effect.
+        """
         size = sum(map(_size_of, operation.result.records))
-        if self._limits.linger_ms == 0 or _BATCH_OVERHEAD_BYTES + size > self._partition_log.max_batch_bytes:
-            self._flush()
-            self._append_first(operation)
-            return
-        if self._open_bytes + size > self._partition_log.max_batch_bytes:
-            self._flush()
+        is_alone = self._limits.linger_ms == 0 or _BATCH_OVERHEAD_BYTES + size > self._partition_log.max_batch_bytes
+        is_full = self._open_bytes + size > self._partition_log.max_batch_bytes
+        earlier = self._append_open() if is_alone or is_full else None
+        if is_alone:
+            own = self._append_first(operation)
+            self._watch(earlier)
+            self._watch(own)
+        else:
+            self._add_to_open(operation, size)
+            self._watch(earlier)
+
+    def _add_to_open(self, operation: CoordinatorOperation[Any], size: int) -> None:
+        """Let the records take effect, and leave their append to the end of the turn."""
         try:
             self._check_open()
             self._partition_log.check_append(self.leader_epoch)
@@ -251,11 +264,6 @@ class HostedShard(Generic[S]):
             _log.warning("Coordinator write failed", error=str(error), records=len(operation.result.records))
             self._settle([operation], error.code)
             return
-        self._add_to_open(operation, size)
-        self._flush_later()
-
-    def _add_to_open(self, operation: CoordinatorOperation[Any], size: int) -> None:
-        """Let the records take effect, and leave their append to the end of the turn."""
         try:
             self._replay(operation.result, -1)
         except BaseException:
@@ -264,6 +272,7 @@ class HostedShard(Generic[S]):
             raise
         self._open.append(operation)
         self._open_bytes += size
+        self._flush_later()
 
     def _flush_later(self) -> None:
         if self._flush_handle is not None:
@@ -274,9 +283,14 @@ class HostedShard(Generic[S]):
             self._flush_handle = self._deadlines.after_ms(self._limits.linger_ms, self._flush)
 
     def _flush(self) -> None:
-        """Append the records that have taken effect in memory."""
+        """Append the records that have taken effect in memory, also those that the outcomes decide."""
+        while self._open:
+            self._watch(self._append_open())
+
+    def _append_open(self) -> _Uncommitted | None:
+        """Append the records that have taken effect in memory. Return their operations; None without any."""
         if not self._open:
-            return
+            return None
         operations = self._take_open()
         pairs = _pairs(operations)
         error = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -291,11 +305,10 @@ class HostedShard(Generic[S]):
             if error is not ErrorCode.NONE:
                 self._on_broken()
                 self._settle(operations, error)
-        if error is ErrorCode.NONE:
-            self._await_commit(operations, self._next_offset - 1)
+        return self._register(operations) if error is ErrorCode.NONE else None
 
-    def _append_first(self, operation: CoordinatorOperation[Any]) -> None:
-        """Append the records in a batch of their own before they take effect."""
+    def _append_first(self, operation: CoordinatorOperation[Any]) -> _Uncommitted | None:
+        """Append the records in a batch of their own before they take effect. Return None after a refusal."""
         try:
             error = self._append_and_replay(operation)
         except BaseException:
@@ -303,9 +316,9 @@ class HostedShard(Generic[S]):
             self._settle([operation], ErrorCode.UNKNOWN_SERVER_ERROR)
             raise
         if error is ErrorCode.NONE:
-            self._await_commit([operation], self._next_offset - 1)
-        else:
-            self._settle([operation], error)
+            return self._register([operation])
+        self._settle([operation], error)
+        return None
 
     def _write_now(self, operation: CoordinatorOperation[Any], transaction: ProducerTransaction) -> None:
         try:
@@ -326,15 +339,20 @@ class HostedShard(Generic[S]):
 
     def _write_in_parts(self, operation: CoordinatorOperation[Any]) -> None:
         """Write the records in several batches. A clean-up can exceed one batch, and its records are independent."""
-        self._flush()
+        earlier = self._append_open()
+        error = ErrorCode.NONE
         for part in _parts(operation.result.records, self._partition_log.max_batch_bytes):
             error = self._append_and_replay(
                 CoordinatorOperation(CoordinatorResult(None, part, operation.result.replayed))
             )
             if error is not ErrorCode.NONE:
-                self._settle([operation], error)
-                return
-        self._await_commit([operation], self._next_offset - 1)
+                break
+        own = self._register([operation])
+        self._watch(earlier)
+        if error is ErrorCode.NONE:
+            self._watch(own)
+        else:
+            self._on_outcome(own, error)
 
     def _append_and_replay(
         self, operation: CoordinatorOperation[Any], transaction: ProducerTransaction | None = None
@@ -367,12 +385,24 @@ class HostedShard(Generic[S]):
 
     # Answering.
 
-    def _await_commit(self, operations: list[CoordinatorOperation[Any]], offset: int) -> None:
-        if self._partition_log.high_watermark > offset:
-            self._settle(operations, ErrorCode.NONE)
-            return
-        uncommitted = _Uncommitted(operations)
+    def _await_commit(self, operation: CoordinatorOperation[Any]) -> None:
+        """Complete the operation once all records appended so far are committed."""
+        self._watch(self._register([operation]))
+
+    def _register(self, operations: list[CoordinatorOperation[Any]]) -> _Uncommitted:
+        """Keep the operations until `_watch` completes them, or `close` fails them."""
+        uncommitted = _Uncommitted(operations, self._next_offset - 1)
         self._uncommitted[uncommitted] = None
+        return uncommitted
+
+    def _watch(self, uncommitted: _Uncommitted | None) -> None:
+        """Complete registered operations when their offset is committed, possibly at once."""
+        if uncommitted is None or uncommitted not in self._uncommitted:
+            return
+        offset = uncommitted.offset
+        if self._partition_log.high_watermark > offset:
+            self._on_outcome(uncommitted, ErrorCode.NONE)
+            return
         uncommitted.deadline = self._deadlines.after_ms(
             self._limits.commit_timeout_ms, lambda: self._on_outcome(uncommitted, ErrorCode.REQUEST_TIMED_OUT)
         )

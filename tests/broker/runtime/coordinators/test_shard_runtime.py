@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_log import LoadedBatch, ProducerTransaction
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
+from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch
 from tests.support.fakes.clock import ManualClock
@@ -626,6 +627,40 @@ def test_records_decided_on_an_outcome_are_written() -> None:
     s = loaded_harness()
     s.runtime.post(P, lambda shard: shard.write_and_hear("a", follow_up="b"))
     assert s.count("b") == 1
+
+
+@pytest.mark.parametrize(("size", "batches"), [(60, [1, 2]), (300, [1, 1, 1])], ids=["full batch", "batch of its own"])
+def test_records_decided_on_an_outcome_follow_the_decision_that_caused_the_append(
+    size: int, batches: list[int]
+) -> None:
+    s = loaded_harness(linger_ms=-1)
+    s.log.max_batch_bytes = 210
+    s.runtime.post(P, lambda shard: shard.write_and_hear("a" * 60, follow_up="c"))
+    s.write("b" * size)
+    s.loop.run_soon()
+    assert [record.key[:1] for record in s.log.records] == [b"a", b"b", b"c"]
+    assert (s.log.batch_sizes, s.state()) == (batches, ShardState.ACTIVE)
+
+
+def test_records_decided_on_an_outcome_follow_a_decision_written_in_parts() -> None:
+    s = loaded_harness(linger_ms=-1)
+    s.log.max_batch_bytes = 210
+    s.runtime.post(P, lambda shard: shard.write_and_hear("a", follow_up="c"))
+    words = ["b" * 60, "b" * 60, "b" * 60]
+    assert s.runtime.execute(P, lambda shard: replace(shard.write(*words), atomic=False)) == "written"
+    s.loop.run_soon()
+    assert [record.key[:1] for record in s.log.records] == [b"a", b"b", b"b", b"b", b"c"]
+    assert s.state() is ShardState.ACTIVE
+
+
+def test_records_decided_on_an_outcome_precede_a_transaction_and_its_marker() -> None:
+    s = loaded_harness(linger_ms=-1)
+    s.runtime.post(P, lambda shard: shard.write_and_hear("a", follow_up="b"))
+    s.runtime.execute_in_transaction(P, lambda shard: shard.write("c"), ProducerTransaction(7, 0))
+    s.runtime.post(P, lambda shard: shard.write_and_hear("d", follow_up="e"))
+    s.runtime.end_transaction(P, WritableMarker(7, 0, True, 0))
+    assert [record.key for record in s.log.records] == [b"a", b"b", b"c", b"d", b"e"]
+    assert (s.state(), s.shard.words) == (ShardState.ACTIVE, dict.fromkeys("abcde", 1))
 
 
 def test_timers_fire_at_their_deadline() -> None:
