@@ -153,7 +153,7 @@ class Node:
         self._exposition = Exposition([self._lag.family()])  # Replaced once the parts of the node exist.
         self._otel = OtelPart(config, self._runtime.clock, lambda: self._exposition.read())
         self._console = NodeConsole(config, self._runtime, self._authorizer, self._audit.trail)
-        self._tracing = RequestTracing(self._runtime.clock)
+        self._tracing = RequestTracing(self._runtime.clock, on_trace=self._otel.on_trace)
         self._undo = contextlib.AsyncExitStack()
         self._not_ready = "the node is starting"
 
@@ -197,7 +197,7 @@ class Node:
                     *self._more_families(),
                 ]
             )
-        self._tasks.spawn(self._otel.run())
+        self._otel.start(self._tasks.spawn)
         self._announce(clients, controllers)
 
     def _more_families(self) -> list[Family]:

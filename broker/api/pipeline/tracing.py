@@ -4,9 +4,10 @@ While neither is asked for, a request costs one look at `is_enabled`. A request 
 the slow log measures every request; a trace by filters measures only the requests that match.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker.clock import Clock
 from broker.logs import EventLog
@@ -19,6 +20,9 @@ LONG_POLLS: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETC
 """APIs whose handlers wait for records or members, unless they say that they wait for something else."""
 SHOWN_MS_MIN: Final = 0.05
 """Time in a stage below which a line leaves it out."""
+
+OnTrace: TypeAlias = Callable[[Request, RequestTrace, str], None]
+"""Takes a request that is slow, traced or both, with its finished trace and its outcome; must not raise."""
 
 _log: Final = EventLog("broker.requests")
 
@@ -55,12 +59,16 @@ class TraceSettings:
 
 
 class RequestTracing:
-    """Begins the traces of requests and logs them, at most `lines_per_second` lines of each kind."""
+    """Begins the traces of requests and logs them, at most `lines_per_second` lines of each kind.
 
-    def __init__(self, clock: Clock, log: EventLog = _log) -> None:
+    `on_trace` takes each of these requests once, also those without a line because of the limit.
+    """
+
+    def __init__(self, clock: Clock, log: EventLog = _log, *, on_trace: OnTrace | None = None) -> None:
         self.is_enabled = False
         self._clock = clock
         self._log = log
+        self._on_trace = on_trace
         self.change(TraceSettings())
 
     def change(self, settings: TraceSettings) -> None:
@@ -92,10 +100,14 @@ class RequestTracing:
 
     def _on_finished(self, request: Request, trace: RequestTrace, outcome: str) -> None:
         settings, now_ms = self._settings, self._clock.monotonic_ms()
-        if trace.slow_ms >= settings.slow_ms:
+        is_slow = trace.slow_ms >= settings.slow_ms
+        is_traced = settings.has_filter and settings.matches(request)
+        if is_slow:
             self._slow.report("slow request", now_ms, **_facts(request, trace, outcome))
-        if settings.has_filter and settings.matches(request):
+        if is_traced:
             self._traced.report("request trace", now_ms, **_facts(request, trace, outcome))
+        if self._on_trace is not None and (is_slow or is_traced):
+            self._on_trace(request, trace, outcome)
 
 
 def _facts(request: Request, trace: RequestTrace, outcome: str) -> dict[str, object]:

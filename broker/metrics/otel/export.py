@@ -9,16 +9,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, Protocol
 
 from broker.clock import Clock
-from broker.logs import EventLog
 from broker.metrics.family import Family, Sample, counter
+from broker.metrics.otel.attempts import ExportAttempts
 from broker.metrics.otel.points import Points
 from broker.metrics.otel.settings import OtelSettings
 
-BACK_OFF_MAX_S: Final = 300.0
-"""Longest pause after failures, unless the interval itself is longer."""
 _NS_PER_MS: Final = 1_000_000
-
-_log = EventLog("ottla.otel")
 
 
 class PointsSender(Protocol):
@@ -44,15 +40,19 @@ class OtelExport:
         self._read = read
         self._sender = sender
         self._start_ns = clock.now_ms() * _NS_PER_MS
-        self._failed_in_row = 0
+        self._attempts = ExportAttempts("metrics", settings.endpoint, settings.interval_s)
         self.exports = 0
-        self.failures = 0
         self.dropped_series = 0
+
+    @property
+    def failures(self) -> int:
+        """The number of exports that failed."""
+        return self._attempts.failures
 
     async def run(self) -> None:
         """Export once per interval, more rarely after failures."""
         while True:
-            await asyncio.sleep(pause_s(self._settings.interval_s, self._failed_in_row))
+            await asyncio.sleep(self._attempts.pause_s)
             await self.export()
 
     async def export(self) -> None:
@@ -63,37 +63,19 @@ class OtelExport:
         self.dropped_series += points.dropped
         reason = await self._sender.send(points)
         if reason is None:
-            self._succeeded()
+            self.exports += 1
+            self._attempts.succeeded()
         else:
-            self._failed(reason)
+            self._attempts.failed(reason)
 
     def families(self) -> list[Family]:
         """Return the metrics of the export itself."""
         return [
-            counter("ottla_otel_exports_total", "Exports that the receiver accepted", lambda: self.exports),
-            counter("ottla_otel_failures_total", "Exports that failed", lambda: self.failures),
+            counter("ottla_otel_exports_total", "Exports of metrics that the receiver accepted", lambda: self.exports),
+            counter("ottla_otel_failures_total", "Exports of metrics that failed", lambda: self.failures),
             counter(
                 "ottla_otel_dropped_series_total",
                 "Series left out of exports because of ottla.otel.max.series",
                 lambda: self.dropped_series,
             ),
         ]
-
-    def _succeeded(self) -> None:
-        self.exports += 1
-        if self._failed_in_row:
-            _log.info("Metrics are exported again", endpoint=self._settings.endpoint, failures=self._failed_in_row)
-        self._failed_in_row = 0
-
-    def _failed(self, reason: str) -> None:
-        self.failures += 1
-        self._failed_in_row += 1
-        next_s = pause_s(self._settings.interval_s, self._failed_in_row)
-        _log.warning(
-            "Export of metrics failed", endpoint=self._settings.endpoint, reason=reason, next_attempt_in_s=round(next_s)
-        )
-
-
-def pause_s(interval_s: float, failures: int) -> float:
-    """Return the seconds until the next export: the interval, doubled with each failure in a row up to five minutes."""
-    return min(interval_s * 2.0 ** min(failures, 16), max(interval_s, BACK_OFF_MAX_S))

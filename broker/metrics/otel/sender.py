@@ -1,9 +1,9 @@
 """Sends metrics through OpenTelemetry's OTLP/HTTP exporter, on a thread."""
 
-import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from broker.metrics.otel.exporter_messages import ExporterMessages
 from broker.metrics.otel.points import Points
 from broker.metrics.otel.settings import OtelSettings
 
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
-
-_LOGGER: Final = "opentelemetry"
 
 
 class Threads(Protocol):
@@ -32,15 +30,13 @@ class OtlpSender:
 
         self._attributes = settings.attributes
         self._threads = threads
-        self._reasons = _LastMessage()
         self._exporter = OTLPMetricExporter(
             endpoint=settings.endpoint,
             headers=dict(settings.headers),
             timeout=settings.timeout_s,
             compression=Compression.Gzip,
         )
-        logger = logging.getLogger(_LOGGER)  # the node writes one line per failure itself
-        logger.handlers, logger.propagate = [self._reasons], False
+        self._messages = ExporterMessages(self._exporter)
 
     async def send(self, points: Points) -> str | None:
         """Encode and send. Return the reason of a failure; None after success."""
@@ -53,20 +49,9 @@ class OtlpSender:
     def _send(self, points: Points) -> str | None:
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
-        self._reasons.text = "the exporter gave no reason"
+        self._messages.begin()
         try:
             result = self._exporter.export(points.data(self._attributes))
         except Exception as error:  # noqa: BLE001  whatever fails in the exporter must not stop the node
             return f"{type(error).__name__}: {error}"
-        return None if result is MetricExportResult.SUCCESS else self._reasons.text
-
-
-class _LastMessage(logging.Handler):
-    """Keeps the exporter's last message, which has the reason of a failure."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.text = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()
+        return None if result is MetricExportResult.SUCCESS else self._messages.text

@@ -6,15 +6,27 @@ from urllib.parse import urlsplit, urlunsplit
 
 METRICS_PATH: Final = "/v1/metrics"
 """Path of OTLP/HTTP for metrics, used where an endpoint has none."""
+TRACES_PATH: Final = "/v1/traces"
+"""Path of OTLP/HTTP for spans, in place of that for metrics."""
 
 
 class OtelSettings(NamedTuple):
-    """Settings of an export. Times in seconds. `max_series` limits the series of one export."""
+    """Settings of the export of metrics. Times in seconds. `max_series` limits the series of one export."""
 
     endpoint: str
     interval_s: float
     timeout_s: float
     max_series: int
+    attributes: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
+class SpanSettings(NamedTuple):
+    """Settings of the export of spans. Times in seconds."""
+
+    endpoint: str
+    interval_s: float
+    timeout_s: float
     attributes: Mapping[str, str]
     headers: Mapping[str, str]
 
@@ -25,6 +37,14 @@ def metrics_url(endpoint: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be a URL like http://collector:4318")
     return urlunsplit(parts._replace(path=METRICS_PATH)) if parts.path in ("", "/") else endpoint
+
+
+def traces_url(metrics: str) -> str:
+    """Return the URL for spans that belongs to a URL for metrics. Raise ValueError, with the end of a sentence."""
+    parts = urlsplit(metrics)
+    if not parts.path.endswith(METRICS_PATH):
+        raise ValueError(f"must end in {METRICS_PATH} or have no path, because the URL for spans comes from it")
+    return urlunsplit(parts._replace(path=parts.path.removesuffix(METRICS_PATH) + TRACES_PATH))
 
 
 def resource_attributes(items: Sequence[str]) -> dict[str, str]:

@@ -224,5 +224,6 @@ def monitored_cluster(directory: Path) -> Iterator[MonitoredCluster]:
     settings = {**SETTINGS, "rsm.config.storage.root": str(remote), "ottla.audit.log": str(directory / "audit.log")}
     with OtlpReceiver() as receiver:
         settings |= {"ottla.otel.endpoint": receiver.endpoint, "ottla.otel.interval.ms": "1000"}
+        settings |= {"ottla.otel.traces.enable": "true"}
         with OttlaCluster(directory / "cluster", 3, settings, restart=False) as cluster:
             yield MonitoredCluster(cluster, receiver)

@@ -15,6 +15,7 @@ from broker.api.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
 from broker.config.load import load_config
+from broker.net.request import Request
 from broker.net.request_trace import RequestTrace, Stage
 from broker.node.tracing import trace_settings
 from protocol.api_keys import ApiKey
@@ -47,7 +48,8 @@ class TracedServer:
     def __init__(self, settings: TraceSettings) -> None:
         self.harness = ConnectionHarness(lambda request: self.dispatcher(request))
         clock = self.clock = self.harness.clock
-        self.tracing = RequestTracing(clock)
+        self.ended: list[tuple[int, str, float]] = []
+        self.tracing = RequestTracing(clock, on_trace=self._on_trace)
         self.tracing.change(settings)
         self.busy_ms = 0
         self.mute_ms = 0.0
@@ -60,6 +62,9 @@ class TracedServer:
         )
         self.dispatcher = Dispatcher(rows, clock, Observer(), tracing=self.tracing)
         self.peer: Peer = self.harness.connect()
+
+    def _on_trace(self, request: Request, trace: RequestTrace, outcome: str) -> None:
+        self.ended.append((request.header.correlation_id, outcome, trace.total_ms))
 
     def _answer(self, make: Callable[[], Message]) -> Callable[[Any, Any], Any]:
         def handle(_request: Any, context: Any) -> Any:
@@ -210,6 +215,30 @@ def test_lines_are_limited_and_the_next_one_counts_the_suppressed(lines: Lines) 
     server.clock.advance_ms(1_000)
     server.send(HEARTBEAT, 10)
     assert (lines()[-1]["correlation_id"], lines()[-1]["suppressed"]) == (10, 8)
+
+
+def test_callback_takes_requests_beyond_the_limit_of_lines(lines: Lines) -> None:
+    server = TracedServer(TraceSettings(slow_ms=1, lines_per_second=2))
+    server.busy_ms = 1
+    for number in range(5):
+        server.send(HEARTBEAT, number)
+    assert len(lines()) == 2
+    assert server.ended == [(number, "answered", 1.0) for number in range(5)]
+
+
+def test_callback_takes_a_slow_and_traced_request_once(lines: Lines) -> None:
+    server = TracedServer(TraceSettings(slow_ms=100, client_id="app"))
+    server.busy_ms = 150
+    server.send(HEARTBEAT, 7)
+    assert [line["event"] for line in lines()] == ["slow request", "request trace"]
+    assert server.ended == [(7, "answered", 150.0)]
+
+
+def test_callback_takes_no_request_that_is_neither_slow_nor_traced() -> None:
+    server = TracedServer(TraceSettings(slow_ms=100, client_id="other"))
+    server.busy_ms = 99
+    server.send(HEARTBEAT)
+    assert server.ended == []
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from broker.config.errors import ConfigError
 from broker.config.load import load_config
 from broker.metrics.exposition import Exposition
 from broker.metrics.family import Family, Sample, counter, gauge
-from broker.metrics.otel.export import BACK_OFF_MAX_S, OtelExport, pause_s
+from broker.metrics.otel.attempts import BACK_OFF_MAX_S, pause_s
+from broker.metrics.otel.export import OtelExport
 from broker.metrics.otel.points import Points
 from broker.metrics.otel.sender import OtlpSender
-from broker.metrics.otel.settings import OtelSettings, metrics_url, parse_headers, resource_attributes
+from broker.metrics.otel.settings import OtelSettings, metrics_url, parse_headers, resource_attributes, traces_url
 from broker.node.monitoring.otel import OtelPart
 from tests.support.fakes.clock import ManualClock
 from tests.support.fakes.otlp_receiver import OtlpReceiver, Series
@@ -89,6 +90,23 @@ class TestSettings:
         with pytest.raises(ValueError, match="must be a URL"):
             metrics_url(endpoint)
 
+    @pytest.mark.parametrize(
+        ("metrics", "url"),
+        [
+            ("http://collector:4318/v1/metrics", "http://collector:4318/v1/traces"),
+            ("https://collector/otlp/v1/metrics?tenant=a", "https://collector/otlp/v1/traces?tenant=a"),
+        ],
+    )
+    def test_spans_go_to_the_path_beside_that_of_metrics(self, metrics: str, url: str) -> None:
+        assert traces_url(metrics) == url
+
+    @pytest.mark.parametrize(
+        "metrics", ["http://collector/otlp", "http://collector/v1/metrics/", "http://c/xv1/metrics"]
+    )
+    def test_other_path_has_no_url_for_spans(self, metrics: str) -> None:
+        with pytest.raises(ValueError, match="must end in /v1/metrics or have no path"):
+            traces_url(metrics)
+
     def test_attributes_are_pairs(self) -> None:
         assert resource_attributes(["a=1", " b = x=y"]) == {"a": "1", "b": "x=y"}
         with pytest.raises(ValueError, match="NAME=VALUE, not 'a'"):
@@ -108,8 +126,9 @@ class TestPart:
     async def test_export_is_off_without_an_endpoint(self, tmp_path: Path) -> None:
         part = OtelPart(parse(tmp_path), ManualClock(), read)
         part.open()
-        await part.run()
+        part.start(lambda work: pytest.fail(f"{work} is spawned"))
         assert part.families() == []
+        assert part.on_trace is None
         await part.stop()
 
     async def test_missing_package_stops_the_start_with_one_sentence(
@@ -122,6 +141,35 @@ class TestPart:
         assert caught.value.sentence == (
             "ottla.otel.endpoint needs the OpenTelemetry packages; install them with: pip install 'ottla[otel]'."
         )
+
+    @pytest.mark.parametrize(
+        ("values", "key", "sentence"),
+        [
+            (
+                {"traces_enable": "true"},
+                "ottla.otel.traces.enable",
+                "ottla.otel.traces.enable needs ottla.otel.endpoint, the URL of the receiver.",
+            ),
+            (
+                {"traces_enable": "true", "endpoint": "http://collector/otlp"},
+                "ottla.otel.endpoint",
+                "ottla.otel.endpoint must end in /v1/metrics or have no path, because the URL for spans comes from it.",
+            ),
+        ],
+    )
+    async def test_spans_without_a_usable_endpoint_stop_the_start(
+        self, tmp_path: Path, values: dict[str, str], key: str, sentence: str
+    ) -> None:
+        with pytest.raises(ConfigError) as caught:
+            OtelPart(parse(tmp_path, **values), ManualClock(), read).open()
+        assert (caught.value.key, caught.value.sentence) == (key, sentence)
+
+    async def test_metrics_go_to_any_path_while_spans_are_off(self, tmp_path: Path) -> None:
+        part = OtelPart(parse(tmp_path, endpoint="http://collector/otlp"), ManualClock(), read)
+        part.open()
+        assert part.on_trace is None
+        assert "ottla_otel_spans_exported_total" not in {family.name for family in part.families()}
+        await part.stop()
 
     async def test_unusable_values_stop_the_start(self, tmp_path: Path) -> None:
         for values, key in (
