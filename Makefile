@@ -13,7 +13,7 @@ SEEDS  ?= 1000
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz wheel test-compiled test-compiled-short docs docs-check clean
+.PHONY: help up check test generate format bench interop sim chaos exactly-once tiered compose testcontainers kubernetes streams share-work spark-cluster franz-go librdkafka migration quotas fuzz wheel compiled-checkout test-compiled test-compiled-short docs docs-check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -58,15 +58,18 @@ TESTS ?= tests/broker/api tests/broker/fetch tests/broker/metrics tests/broker/n
 
 # Tests run in a copy of the checkout, since extension modules beside the sources would hide later changes.
 COMPILED := build/compiled
-test-compiled: $(BIN)/.installed-test  ## the tests of the hot modules against the compiled build (TESTS=tests: all)
-	rm -rf $(COMPILED) && mkdir -p $(COMPILED)/dist $(COMPILED)/checkout
-	OTTLA_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(COMPILED)/dist .
-	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory=$(COMPILED)/checkout
-	$(BIN)/python -m zipfile -e $(COMPILED)/dist/ottla-*.whl $(COMPILED)/checkout
+test-compiled: compiled-checkout  ## the tests of the hot modules against the compiled build (TESTS=tests: all)
 	cd $(COMPILED)/checkout && PYTHONPATH=$(CURDIR)/$(COMPILED)/checkout \
 		$(CURDIR)/$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
-# For every submission (`.ci/run`), 110 s of CPU: the C compiler does not optimise, and the tests are those of the request path.
+# A copy of the checkout with the extension module in it: an extension beside the sources would hide later changes of them.
+compiled-checkout: $(BIN)/.installed-test
+	rm -rf $(COMPILED) && mkdir -p $(COMPILED)/dist $(COMPILED)/checkout/build
+	OTTLA_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(COMPILED)/dist .
+	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory=$(COMPILED)/checkout
+	$(BIN)/python -m zipfile -e $(COMPILED)/dist/ottla-*.whl $(COMPILED)/checkout
+
+# For every submission (`.ci/run`): the C compiler does not optimise, and the tests are those of the request path.
 SHORT := tests/broker/test_build_form.py tests/broker/api/test_fetch.py tests/broker/api/test_produce.py tests/broker/fetch \
 	tests/broker/net/test_connection*.py tests/storage/test_log.py tests/storage/test_straight_append.py \
 	tests/storage/test_validation.py tests/integration/test_node.py
@@ -84,8 +87,12 @@ format: $(BIN)/.installed-test  ## format and fix what can be fixed
 interop: $(BIN)/.installed-test  ## Apache Kafka's tools, Java client and admin answers against us (Java 17, Maven)
 	$(BIN)/python -m tests.interop
 
-bench: $(BIN)/.installed-test  ## benchmarks against Apache Kafka: build/bench/report.md (90 minutes; ARGS=--quick: ten; Java 17, Maven, Go)
-	$(BIN)/python -m tests.benchmarks $(ARGS)
+# The form that `make wheel` builds here is measured.
+bench: $(BIN)/.installed-test  ## benchmarks against Apache Kafka: build/bench/report.md (90 minutes; ARGS=--quick: ten; Java 17, Maven, Go; OTTLA_COMPILE=0: pure Python)
+	@mkdir -p build/bench; if [ "$$(./wheel_form.sh $(BIN)/python)" = 0 ]; then $(BIN)/python -m tests.benchmarks $(ARGS); \
+		else $(MAKE) --no-print-directory compiled-checkout && ln -s $(CURDIR)/build/bench $(COMPILED)/checkout/build/bench \
+			&& cd $(COMPILED)/checkout \
+			&& PYTHONPATH=$(CURDIR)/$(COMPILED)/checkout $(CURDIR)/$(BIN)/python -m tests.benchmarks $(ARGS); fi
 
 sim: $(BIN)/.installed-test  ## simulate quorums, brokers, tiers and clusters on bad disks, clocks, networks and stores (SEEDS=1000 PLANE=all), or replay (SEED=n)
 	$(BIN)/python -m tests.simulation --plane $(or $(PLANE),all) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

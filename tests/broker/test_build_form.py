@@ -2,17 +2,76 @@
 
 import sys
 import tomllib
+from collections.abc import Iterator
+from enum import Enum
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 
+import broker
+import protocol
+import storage
 from broker.build_form import COMPILED, PURE, build_form, build_info
 from tests.support.kafka.apache_kafka import REPOSITORY
 
 SETTINGS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 MODULES: list[str] = SETTINGS["tool"]["ottla"]["compile"]["modules"]
+
+NAMES = {path.removesuffix(".py").replace("/", ".") for path in MODULES}
+IS_HEAP_TYPE = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: set for classes in Python, and not for the static types of CPython and its extensions."""
+
+
+@cache
+def classes() -> list[type]:
+    """Return all classes of the program, except those that mypyc leaves interpreted: named tuples and enumerations."""
+    for package in (broker, protocol, storage):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+    found = {
+        each for each in _subclasses(object) if str(each.__module__).startswith(("broker.", "protocol.", "storage."))
+    }
+    return sorted((each for each in found if not issubclass(each, tuple | Enum)), key=str)
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    subclasses: list[type] = type.__subclasses__(kind)
+    for each in subclasses:
+        yield each
+        yield from _subclasses(each)
+
+
+def test_subclasses_of_listed_classes_are_listed() -> None:
+    """An interpreted class cannot derive from a compiled one: creating an object of it raises TypeError."""
+    assert [
+        each
+        for each in classes()
+        if each.__module__ not in NAMES and any(base.__module__ in NAMES for base in each.__mro__)
+    ] == []
+
+
+def test_no_listed_class_derives_from_a_type_in_c() -> None:
+    """A compiled class has no room for the fields of such a type, such as asyncio.Future: the process would crash."""
+    assert [
+        each
+        for each in classes()
+        if each.__module__ in NAMES
+        and not issubclass(each, BaseException)
+        and any(
+            base is not object and not base.__flags__ & IS_HEAP_TYPE for base in each.__mro__ if base not in classes()
+        )
+    ] == []
+
+
+def test_no_listed_class_has_weak_references() -> None:
+    """Objects of compiled classes take no weak references."""
+    slots = [(each, each.__dict__.get("__slots__", ())) for each in classes() if each.__module__ in NAMES]
+    assert [each for each, names in slots if "__weakref__" in names] == []
 
 
 def test_listed_modules_exist_and_are_sorted() -> None:
