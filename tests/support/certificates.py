@@ -18,6 +18,17 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 DAY = datetime.timedelta(days=1)
+SIGNING = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 def encryption(password: str | None) -> KeySerializationEncryption:
@@ -86,8 +97,10 @@ class CertificateAuthority:
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_authority: bool, days: int = 1
     ) -> x509.CertificateBuilder:
+        """Return a builder with the extensions that Python's default context demands from 3.13 (RFC 5280)."""
         now = datetime.datetime.now(datetime.UTC)
-        return (
+        own, issuer = (x509.SubjectKeyIdentifier.from_public_key(each.public_key()) for each in (key, self.key))
+        builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self.name)
@@ -96,7 +109,10 @@ class CertificateAuthority:
             .not_valid_before(now - DAY)
             .not_valid_after(now + days * DAY)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(own, critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
         )
+        return builder.add_extension(SIGNING, critical=True) if is_authority else builder
 
 
 def _host(host: str) -> x509.GeneralName:

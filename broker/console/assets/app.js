@@ -82,9 +82,9 @@ class Page {
     delete notice.dataset.failure;
   }
 
-  /** Run `work` again and again while the tab is visible. */
-  every(ms, work) {
-    let busy = false;
+  /** Run `work` now, and again and again while the tab is visible, also after a failure of the first run. */
+  async every(ms, work) {
+    let busy = true;
     const timer = setInterval(async () => {
       if (busy || document.hidden || this.isOver) return;
       busy = true;
@@ -92,6 +92,11 @@ class Page {
       busy = false;
     }, ms);
     this.onEnd(() => clearInterval(timer));
+    try {
+      await work();
+    } finally {
+      busy = false;
+    }
   }
 
   onEnd(ending) {

@@ -41,8 +41,7 @@ export async function list(page) {
     h("div", { class: "tools" }, h("label", null, "Search", search), h("label", null, "Kind", kind)),
     h("section", { class: "card", "aria-label": "Groups" }, target),
   );
-  await load();
-  page.every(5000, load);
+  await page.every(5000, load);
 }
 
 function assignment(member) {
@@ -118,8 +117,7 @@ export async function group(page, id) {
     card("Partitions", parts.partitions),
     card("Members", parts.members),
   );
-  await load();
-  page.every(2000, load);
+  await page.every(2000, load);
 }
 
 function reset(id, latest, done) {
@@ -172,6 +170,5 @@ export async function transactions(page) {
     h("div", { class: "tools" }, h("label", null, "Search", search), h("label", { class: "row" }, all, "also ids without an open transaction")),
     h("section", { class: "card", "aria-label": "Transactions" }, target),
   );
-  await load();
-  page.every(3000, load);
+  await page.every(3000, load);
 }

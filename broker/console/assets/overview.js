@@ -126,15 +126,12 @@ function totals(view) {
 }
 
 export async function show(page) {
-  let history = [];
-  const begun = await page.get("overview");
-  const first = live.latest || begun;
-  history = begun.samples;
+  let history = null;
   const parts = { totals: h("div"), plots: h("div", { class: "grid" }), brokers: h("div"), quorum: h("div"), remote: h("div"), changes: h("div") };
   let offset = -1;
   const samples = () => {
     const newest = live.samples.length ? live.samples[0].time_ms : Infinity;
-    return [...history.filter((sample) => sample.time_ms < newest), ...live.samples];
+    return [...(history || []).filter((sample) => sample.time_ms < newest), ...live.samples];
   };
   async function changes(view) {
     if (view.metadata_offset === offset) return;
@@ -161,6 +158,12 @@ export async function show(page) {
     page.missing(view.missing);
     changes(view);
   }
+  async function load() {
+    const view = await page.get("overview");
+    const isFirst = history === null;
+    if (isFirst) history = view.samples;
+    draw((isFirst && live.latest) || view);
+  }
   page.show(
     h("h1", { tabindex: "-1" }, "Overview"),
     parts.totals,
@@ -169,7 +172,6 @@ export async function show(page) {
     h("div", { class: "grid" }, card("Quorum", parts.quorum), card("Recent changes", parts.changes)),
     card("Remote storage", parts.remote),
   );
-  draw(first);
-  page.every(5000, async () => live.connected || draw(await page.get("overview")));
   page.onEnd(live.listen((now) => now.latest && now.connected && draw(now.latest)));
+  await page.every(5000, async () => (history && live.connected) || load());
 }

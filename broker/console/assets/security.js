@@ -60,6 +60,5 @@ export async function show(page, name = "acls") {
     h("div", { class: "tools" }, h("label", null, "Search", search)),
     h("section", { class: "card", "aria-label": view.title }, target),
   );
-  await load();
-  page.every(10000, load);
+  await page.every(10000, load);
 }

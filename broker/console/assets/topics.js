@@ -47,8 +47,7 @@ export async function list(page) {
     ),
     h("section", { class: "card", "aria-label": "Topics" }, target),
   );
-  await load();
-  page.every(10000, load);
+  await page.every(10000, load);
 }
 
 function createTopic(done) {
@@ -157,8 +156,7 @@ async function partitions(page, name, found, body) {
       : null,
     h("section", { class: "card", "aria-label": "Partitions" }, target),
   );
-  await load();
-  page.every(5000, load);
+  await page.every(5000, load);
 }
 
 function segments(p, shown) {

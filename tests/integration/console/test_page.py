@@ -239,6 +239,15 @@ def test_lag_of_a_group_is_that_of_the_admin_api(console: ConsolePage, states: C
     console.until(lambda: column(console.table("lag"), 4), sorted(lags))
 
 
+def test_view_whose_first_load_fails_appears_later(console: ConsolePage, states: ClusterStates) -> None:
+    group = "latecomers"
+    console.open(f"#/group/{group}", group)
+    console.page.locator(".notice.bad").wait_for()
+    states.commit(group, 1)
+    console.until(lambda: column(console.table("lag"), 2), ["1"] * PARTITIONS)
+    assert not console.page.locator(".notice.bad").is_visible()
+
+
 def test_share_group_has_records_in_delivery(console: ConsolePage, states: ClusterStates) -> None:
     group = "workers"
     states.alter_config(ResourceType.GROUP, group, "share.auto.offset.reset", "earliest")
