@@ -98,7 +98,8 @@ class TimerQueue(Generic[Cause]):
 
     def due(self, now_ms: float) -> Iterator[Cause]:
         """Yield the causes of the timers due, as `due_timers` does."""
-        return (timer.cause for timer in self.due_timers(now_ms))
+        for timer in self.due_timers(now_ms):
+            yield timer.cause
 
     def due_timers(self, now_ms: float) -> Iterator[DueTimer[Cause]]:
         """Yield the timers due at `now_ms`, earliest first, and remove each as it is yielded.

@@ -31,7 +31,9 @@ class MemberCounts:
     def other_subscriptions(self, member: ConsumerGroupMember | None) -> Iterator[MemberSubscription]:
         """Yield the subscriptions of all members but one."""
         own = None if member is None or self.subscriptions[member.subscription] > 1 else member.subscription
-        return (each for each in self.subscriptions if each != own)
+        for each in self.subscriptions:
+            if each != own:
+                yield each
 
     def regex_count(self, regex: str) -> int:
         """Return the number of members that subscribe by this expression."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.build_form import COMPILED, build_form
 from broker.groups import replay
 from broker.groups.classic import ClassicGroup
 from broker.groups.consumer import departures, groups, migration
@@ -61,6 +62,7 @@ PLANTED: dict[str, tuple[object, str, object]] = {
 }
 
 
+@pytest.mark.skipif(build_form() == COMPILED, reason="compiled callers do not see a planted bug")
 @pytest.mark.parametrize("bug", PLANTED)
 def test_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PLANTED[bug])
