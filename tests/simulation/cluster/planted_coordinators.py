@@ -63,8 +63,9 @@ _OWNERS: Final = frozenset({"OwnersAreSole", "OwnersGiveUpFirst"})
 _LIVENESS: Final = frozenset({"Liveness"})
 
 
-def _answer_at_once(hosted: HostedShard[Any], operations: list[CoordinatorOperation[Any]], offset: int) -> None:
-    hosted._settle(operations, ErrorCode.NONE)
+def _answer_at_once(hosted: HostedShard[Any], uncommitted: Any) -> None:
+    if uncommitted in hosted._uncommitted:
+        hosted._on_outcome(uncommitted, ErrorCode.NONE)
 
 
 class _CommittedLog:
@@ -153,7 +154,7 @@ def _send_at_once(
 
 PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     "answering before the records of a coordinator are committed": Planted(
-        (Patch(HostedShard, "_await_commit", _answer_at_once),), _CATCHERS, 40, 21, run_coordinators
+        (Patch(HostedShard, "_watch", _answer_at_once),), _CATCHERS, 40, 21, run_coordinators
     ),
     "loading a coordinator up to the high watermark": Planted(
         (Patch(ShardLoader, "load", _load_committed),), _CATCHERS, 40, 6, run_coordinators
