@@ -69,7 +69,7 @@ compiled-checkout: $(BIN)/.installed-test
 	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory=$(COMPILED)/checkout
 	$(BIN)/python -m zipfile -e $(COMPILED)/dist/ottla-*.whl $(COMPILED)/checkout
 
-# For every submission (`.ci/run`): the C compiler does not optimise, and the tests are those of the request path.
+# For every submission (`.ci/run`): the C compiler does not optimise, and the tests are those of the request path and of coordinators.
 SHORT := tests/broker/test_build_form.py tests/broker/api/test_fetch.py tests/broker/api/test_produce.py tests/broker/fetch \
 	tests/broker/net/test_connection*.py tests/storage/test_log.py tests/storage/test_straight_append.py \
 	tests/storage/test_validation.py tests/integration/test_node.py tests/broker/runtime/coordinators tests/broker/transactions \
