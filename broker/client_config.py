@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from broker.clock import SystemClock
@@ -20,6 +20,7 @@ from broker.sasl.client.login_settings import (
 from broker.sasl.client.oauth_settings import GivenSetting
 from broker.sasl.client.sasl_login import SaslLogin
 from broker.tls.keys import TLS_KEYS
+from protocol.lazy_dataclass import lazy_dataclass
 
 SOFTWARE_NAME = "ottla-client"
 DEFAULT_PORT = 9092
@@ -65,7 +66,7 @@ class Endpoint(NamedTuple):
         return cls(host, int(port))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ClientConfig:
     """Client settings, in ms. `api_timeout_ms` limits an operation with retries, `request_timeout_ms` one request."""
 

@@ -1,7 +1,6 @@
 """The layout of a message in one version: its fields, the encoding of each, and the least size."""
 
-from dataclasses import dataclass
-
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.schema import FieldSpec, MessageSpec, StructSpec
 
 FORMATS = {
@@ -25,7 +24,7 @@ def width(code: str) -> int:
     return _WIDTHS[code]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Layout:
     """One version of a message."""
 

@@ -6,10 +6,10 @@ is half-understood would silently become a wrong wire format.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 import schemas
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.versions import ALL, NONE, Versions
 
 Default = int | float | bool | str | None
@@ -40,7 +40,7 @@ def snake_case(name: str) -> str:
     return _WORD_START.sub("_", name.replace("KRaft", "Kraft")).lower()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StructSpec:
     """Fields in the order in which they are written."""
 
@@ -49,7 +49,7 @@ class StructSpec:
     fields: tuple["FieldSpec", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FieldSpec:
     """One field. `primitive` or `struct` is the type of one value; `array` marks a list of values."""
 
@@ -77,7 +77,7 @@ class FieldSpec:
         return self.primitive == "records" or self.zero_copy
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MessageSpec:
     """A message in all its versions."""
 

@@ -4,10 +4,11 @@ Types and defaults only. The broker owns sources, descriptions and checks of the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.records.compression import Codec
 
 MAX_LONG = 2**63 - 1
@@ -49,7 +50,7 @@ _CODEC_OF: Mapping[CompressionType, Codec | None] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
     """An immutable configuration, replaced as a whole. Sizes in bytes, `_ms` in milliseconds, -1 for "no limit" as in
     Kafka.

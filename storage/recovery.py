@@ -17,10 +17,11 @@ has a hole. The loss is reported, and the broker does not register as one that k
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import NamedTuple
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.records.batch import MAGIC, BatchHeader, crc_is_valid
 from storage.config import LogConfig
 from storage.directories.checkpoints import LEADER_EPOCH_FILE, LeaderEpochEntry
@@ -95,7 +96,7 @@ class LoadedLog(NamedTuple):
     recovery: "RecoveryReport"
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RecoveryReport:
     """The repairs of a recovery, for the operator."""
 

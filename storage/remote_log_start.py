@@ -17,13 +17,12 @@ The log installs the state in an order in which a crash leaves the old log, an e
  6. the first segment of the new log                         the new log: everything else was durable before
 """
 
-from dataclasses import dataclass
-
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteLogStart:
     """The state before `next_offset`, at which the empty log continues; offsets from `log_start_offset` on are remote.
 

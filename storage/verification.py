@@ -6,17 +6,17 @@ guard. An append that ends or begins a transaction of the same producer meanwhil
 response does not open a transaction.
 """
 
-from dataclasses import dataclass
 from itertools import count
 from typing import NewType
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.records.batch import NO_SEQUENCE, BatchHeader
 from storage.errors import InvalidRecords, Rejection
 
 Guard = NewType("Guard", int)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Entry:
     guard: Guard
     lowest_sequence: int

@@ -4,7 +4,6 @@ A row pairs the request class with the method of `Controller` that answers it; e
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from broker.api.pipeline.authorization import Authorizer, require_authorizer
@@ -25,6 +24,7 @@ from broker.runtime.controller.broker_watch import BrokerWatch
 from broker.runtime.controller.channel import allocate_producer_ids
 from protocol.api_keys import ApiKey
 from protocol.ids import BrokerEpoch, BrokerId
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -48,7 +48,7 @@ Precondition = Callable[[Any, RequestContext], object]
 """Called with the request before the command is submitted; may raise KafkaError."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ControllerCommand:
     """One API that is a command; `run` gets the controller, the request and the controller's time in ms."""
 

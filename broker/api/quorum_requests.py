@@ -5,7 +5,6 @@ alone; AddRaftVoter and RemoveRaftVoter are forwarded by brokers. Every API has 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from broker.api.pipeline.permission import ALTER_CLUSTER, CLUSTER_ACTION, Requirement
@@ -39,6 +38,7 @@ from broker.quorum.wire.replication import (
 )
 from broker.quorum.wire.shape import WrongPartition
 from protocol.api_keys import ApiKey
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.messages.add_raft_voter import AddRaftVoterRequest
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
@@ -53,7 +53,7 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=core.Response)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class QuorumRequest(Generic[Q, R]):
     """One API of the quorum.
 

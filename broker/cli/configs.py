@@ -4,7 +4,6 @@ Entities: topics, brokers, groups, client-metrics subscriptions, quotas, and SCR
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import click
@@ -21,6 +20,7 @@ from broker.cli.shared.session import read_properties
 from broker.cli.shared.target import AdminClient, Target, target_options
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -50,7 +50,7 @@ SOURCES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Kind:
     """A type of entity: its resource type on the wire, its name in messages, and the source of its own configs."""
 
@@ -69,7 +69,7 @@ DEFAULT_BROKER_SOURCE = 3
 UNSUPPORTED_TYPES = {"broker-loggers": "log levels"}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Entity:
     """The entities that the options select. `name` None: all of the type; empty: the default of all brokers."""
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 
 import click
@@ -22,11 +21,12 @@ from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import EARLIEST, LATEST
 from broker.cli.shared.options import DEFAULT_BOOTSTRAP
 from broker.cli.shared.session import session
+from protocol.lazy_dataclass import lazy_dataclass
 
 STANDARD_FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Limits:
     """Conditions to stop. None: no limit."""
 

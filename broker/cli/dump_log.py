@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +16,7 @@ from broker.cli.dump.entries import DumpEntry, DumpError, TextLine
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import json_option
 from broker.cli.shared.progress import ProgressBar
+from protocol.lazy_dataclass import lazy_dataclass
 
 TEXT_FILES = frozenset(
     {
@@ -37,7 +37,7 @@ LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".swap", ".part")
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Options:
     batches: BatchOptions
     verify_index_only: bool

@@ -47,12 +47,10 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     """Print version, commit and form of the build and end the program, where the option is given."""
     if not wanted or context.resilient_parsing:
         return
-    from importlib.metadata import version
-
     from broker.build_commit import build_commit
-    from broker.build_form import build_form
+    from broker.build_form import build_form, release
 
-    click.echo(f"ottla {version('ottla')} (commit {build_commit()}, {build_form()})")
+    click.echo(f"ottla {release()} (commit {build_commit()}, {build_form()})")
     context.exit()
 
 

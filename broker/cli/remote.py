@@ -4,7 +4,6 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import click
 
@@ -25,6 +24,7 @@ from broker.cli.tiering.recovery_planner import RecoveryPlanner
 from broker.cli.tiering.remote_partitions import RemotePartitionRow, print_rows, row_of_bucket, rows_of_cluster
 from broker.cli.tiering.topic_recovery import TopicRecovery, plan_document, plan_lines
 from broker.client import Client
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_from_text
 from storage.tiered.bucket.audit import PartitionReport
 from storage.tiered.bucket.listing import StoredPartition, walk
@@ -36,7 +36,7 @@ VERIFY_TIMEOUT_S = 60
 """Time for brokers to create logs and elect leaders after a recovery."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RemoteTarget:
     """The cluster, bucket and topic of a command."""
 

@@ -1,7 +1,6 @@
 """`ottla topics`: Kafka's kafka-topics."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import click
@@ -20,6 +19,7 @@ from broker.cli.shared.output import print_json
 from broker.cli.shared.session import session
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -53,7 +53,7 @@ COLLISION_WARNING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Filters:
     """The filters of --describe."""
 
@@ -68,7 +68,7 @@ class _Filters:
         return self.under_replicated or self.unavailable or self.under_min_isr or self.at_min_isr
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Selection:
     """The topics that an action applies to."""
 

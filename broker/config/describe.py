@@ -5,7 +5,6 @@ response. Returns plain data; the API handler builds the message and omits field
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import dropwhile
 
@@ -26,6 +25,7 @@ from broker.config.key import ConfigKey, Scope
 from broker.config.tables.topic import LATER_THAN_4_2
 from broker.config.topic_config import topic_values
 from broker.config.values import ConfigType, render_value
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class ConfigSource(IntEnum):
@@ -41,14 +41,14 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Synonym:
     name: str
     value: str | None
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """A described setting; ``value`` is None when it is unset or sensitive."""
 

@@ -1,11 +1,11 @@
 """A row of the configuration tables: a key and everything that is fixed about it."""
 
-from dataclasses import dataclass
 from enum import Enum
 
 from broker.config.errors import ConfigError
 from broker.config.rules import Rule
 from broker.config.values import ConfigType, Value, parse_value
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class Scope(Enum):
@@ -16,7 +16,7 @@ class Scope(Enum):
     BROKER = "per-broker"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FixedValue:
     """The only value that the node acts on, whatever a key is set to, and the reason, as a clause of the warning."""
 
@@ -24,7 +24,7 @@ class FixedValue:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConfigKey:
     """A key: its type, default in text form (None: unset), rule, scope and documentation.
 

@@ -1,10 +1,11 @@
 """The given settings of a node by source."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Layers:
     """The given settings, as text by key and source, strongest source first. Defaults are in the tables."""
 

@@ -8,9 +8,9 @@ import ipaddress
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from broker.config.errors import ConfigError
+from protocol.lazy_dataclass import lazy_dataclass
 
 LISTENERS = "listeners"
 ADVERTISED_LISTENERS = "advertised.listeners"
@@ -23,7 +23,7 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ENTRY = re.compile(r"(?P<name>[^:/]+)://(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConfiguredListener:
     """An address. An empty ``host`` means every interface; ``port`` 0 means a port that the system picks."""
 
@@ -37,7 +37,7 @@ class ConfiguredListener:
         return f"{self.name}://{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ListenerSettings:
     """The listener keys as given: lists are parsed, values are not compared yet."""
 
@@ -53,7 +53,7 @@ class ListenerSettings:
     inter_broker_protocol_is_set: bool
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ListenerPlan:
     """The combined meaning of the listener keys.
 

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from broker.config.errors import ConfigError
+from protocol.lazy_dataclass import lazy_dataclass
 
 VOTERS = "controller.quorum.voters"
 BOOTSTRAP_SERVERS = "controller.quorum.bootstrap.servers"
@@ -14,13 +14,13 @@ _VOTER = re.compile(r"(?P<id>[0-9]{1,9})@" + _ADDRESS)
 _SERVER = re.compile(_ADDRESS)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HostPort:
     host: str
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConfiguredVoter:
     """A static voter. An unusable address (empty, 0.0.0.0, port 0) is allowed, for the node itself."""
 

@@ -8,7 +8,6 @@ quotas and audit.
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
 from typing import Final, Generic, Protocol, TypeVar
@@ -26,6 +25,7 @@ from protocol.api_keys import API_BY_KEY, ApiKey
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader, decode_response
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 
 R = TypeVar("R", bound=Message)
@@ -51,7 +51,7 @@ class NodeRequests(Protocol):
     ) -> "asyncio.Future[R]": ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class NodeAccess:
     """The parts of this node that the console uses.
 

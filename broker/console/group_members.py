@@ -1,12 +1,13 @@
 """Members of groups of every kind, in one form."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from broker.console.request import Json
 from protocol.compiler import decode
 from protocol.errors import DecodeError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import consumer_group_describe, describe_groups, share_group_describe, streams_group_describe
 from protocol.messages.common_records import ConsumerProtocolAssignment
 
@@ -15,7 +16,7 @@ _VERSION_BYTES: Final = 2
 Partition = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MemberView:
     """A member. `facts` are what only some kinds of groups have; `patterns` are subscribed regular expressions."""
 
@@ -45,7 +46,7 @@ class MemberView:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GroupView:
     """A group with its members."""
 

@@ -8,7 +8,7 @@ thread decodes and replays them: one replay at a time, with results kept in smal
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ from broker.metadata.timeline.change import Change
 from broker.metadata.timeline.sentences import IsSecret, describe
 from broker.quorum.identity import SnapshotId
 from broker.runtime.loop.runtime import Runtime
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from protocol.records.reader import iter_records
@@ -68,7 +69,7 @@ class Bounds(NamedTuple):
     snapshots: Sequence[SnapshotId]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Replay:
     """A position in the log, the image there, and the changes on the way; complete up to `next_offset`."""
 
@@ -79,7 +80,7 @@ class _Replay:
     last_time_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LogAccess:
     """The metadata log and its state: committed end, snapshots, and whether another thread truncates it."""
 

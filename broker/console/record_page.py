@@ -9,10 +9,11 @@ import base64
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from broker.console.request import Json
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
 from protocol.records.compression import Codec
@@ -30,7 +31,7 @@ _LOG_APPEND_TIME: Final = 0x08
 _MARKERS: Final = {0: "abort", 1: "commit"}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class OffsetWindow:
     """The wanted records: offsets from `first` to below `end`, at most `limit`."""
 
@@ -39,7 +40,7 @@ class OffsetWindow:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FetchedRecords:
     """A fetch response of one partition; `aborted` has (producer id, first offset) of aborted transactions."""
 
@@ -48,7 +49,7 @@ class FetchedRecords:
     aborted: Sequence[tuple[int, int]] = ()
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RecordPage:
     """The records of a page; `next_offset` is the first one that was not looked at."""
 

@@ -1,9 +1,11 @@
 """Requests of the console's page: parameters, pages of lists, and errors as sentences."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
@@ -41,7 +43,7 @@ class Page(NamedTuple):
     is_descending: bool
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConsoleRequest:
     """A request with its principal; `body` is the JSON object of an action."""
 

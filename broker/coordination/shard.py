@@ -15,12 +15,12 @@ This module knows neither logs nor event loops nor wire formats.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from broker.coordination.parked_records import ParkedRecords
 from broker.coordination.timers import TimerQueue
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 
 Event = TypeVar("Event")
 Response = TypeVar("Response")
@@ -39,7 +39,7 @@ class CoordinatorRecord(NamedTuple, Generic[Event]):
     event: Event
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CoordinatorResult(Generic[Event, Response]):
     """The decision of a command.
 

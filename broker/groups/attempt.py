@@ -1,13 +1,12 @@
 """An attempt to join a group: a JoinGroup request with its caller and reply."""
 
-from dataclasses import dataclass
-
 from broker.coordination.reply import Reply
 from broker.groups.answers import join_refused
 from broker.groups.caller import Caller
 from broker.groups.classic import ClassicGroup
 from broker.groups.member import ClassicGroupMember, SupportedProtocol, supported_protocols
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
@@ -21,7 +20,7 @@ def can_skip_assignment(api_version: int) -> bool:
     return api_version >= 9
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class JoinAttempt:
     """The data of a JoinGroup request. `member_id` is empty for a client that has none yet."""
 

@@ -1,14 +1,15 @@
 """Settings of groups, with Kafka's names (dots as underscores) and defaults."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 # A member without its first JoinGroup response cannot send heartbeats, so its session timeout does not apply yet. Kafka
 # gives it this time, which is not configurable: a client can retry a lost JoinGroup, and an abandoned member expires.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GroupConfig:
     """Settings of the group coordinator. Times are in milliseconds."""
 

@@ -1,10 +1,10 @@
 """A member of a classic group."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.coordination.reply import Reply
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
 
@@ -24,7 +24,7 @@ def supported_protocols(protocols: Iterable[JoinGroupRequestProtocol]) -> tuple[
     return tuple(by_name.values())
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ClassicGroupMember:
     """A consumer (or Connect worker …) in a group.
 

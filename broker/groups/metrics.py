@@ -4,15 +4,16 @@ The shard counts its consumer groups when it is asked, because their states foll
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.groups.consumer.group import ConsumerGroupState
 from broker.groups.share.group import ShareGroupState
 from broker.groups.state import GroupState
 from broker.groups.streams.group import StreamsGroupState
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class GroupMetrics:
     """Gauges (`groups` by state, `offsets` stored) and counters since the shard was loaded."""
 

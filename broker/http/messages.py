@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, TypeAlias
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(frozen=True, slots=True)
+
+@lazy_dataclass(frozen=True, slots=True)
 class HttpRequest:
     """A request of `path`, without query; `query` is the undecoded text after the question mark.
 
@@ -34,7 +36,7 @@ class EventSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HttpResponse:
     """A complete response, or the head of a stream of `events`; the server adds lengths and connection handling."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from broker.metadata.image.partition import NO_LEADER, LeaderRecoveryState, Part
 from broker.metrics.family import Family, Sample, counter, gauge
 from broker.metrics.histogram import Histogram
 from broker.metrics.requests import QUANTILES, ROTATION_MS
+from protocol.lazy_dataclass import lazy_dataclass
 
 R = TypeVar("R")
 
@@ -20,7 +21,7 @@ _EVENTS = "kafka_controller_controllereventmanager_"
 _STATS = "kafka_controller_controllerstats_"
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ControllerMetrics:
     """Counts since the start; times in microseconds.
 
@@ -97,7 +98,7 @@ class ControllerMetrics:
             self.processing_us.rotate()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class HeartbeatDeadline:
     """Counts heartbeats that are answered after their deadline. The answer waits for a commit if it writes records."""
 

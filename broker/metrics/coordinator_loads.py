@@ -1,11 +1,10 @@
 """Load times of coordinators: group-coordinator-metrics, transaction-coordinator-metrics, share-coordinator-metrics."""
 
-from dataclasses import dataclass
-
 from broker.metrics.family import Family, counter, gauge
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LoadFigures:
     """Partitions that a coordinator has loaded, their records, and the time it took in ms."""
 
@@ -35,7 +34,7 @@ class LoadFigures:
         ]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CoordinatorSnapshotFigures:
     """Snapshots of coordinators' partitions that this node has made, and the time from begin to end of each in ms."""
 

@@ -4,8 +4,9 @@ Values are read at a scrape. Hot paths do not know families; they add to plain i
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 Kind: TypeAlias = Literal["counter", "gauge", "summary"]
 NO_LABELS: Mapping[str, str] = {}
@@ -19,7 +20,7 @@ class Sample(NamedTuple):
     suffix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Family:
     """All values of one name. A counter's name ends in `_total`.
 

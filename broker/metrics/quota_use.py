@@ -4,17 +4,17 @@ Like Kafka's sensors: a rate over the quota's own windows, and waits over the la
 """
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 from broker.clock import Clock
+from protocol.lazy_dataclass import lazy_dataclass
 
 WAIT_SLOT_MS: Final = 30_000
 WAIT_SLOTS: Final = 2
 RATE_SLOTS: Final = 11
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Slot:
     number: int
     count: int = 0

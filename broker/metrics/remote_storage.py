@@ -8,7 +8,7 @@ while no task runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import Enum
 from operator import attrgetter
 from typing import NamedTuple, Protocol
@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from broker.clock import Clock, SystemClock
 from broker.metrics.family import Family, Kind, Sample, counter, gauge
 from broker.metrics.quota_use import QuotaUse
+from protocol.lazy_dataclass import lazy_dataclass
 
 _PREFIX = "kafka_server_brokertopicmetrics_"
 _MANAGER = "kafka_log_remote_remotelogmanager_"
@@ -106,7 +107,7 @@ class PartitionRemoteGauges(NamedTuple):
 NO_GAUGES = PartitionRemoteGauges()
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class RemoteMeters:
     """Counts of one topic since its first use on this broker; `gauges` is the sum over its partitions.
 

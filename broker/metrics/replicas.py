@@ -4,10 +4,10 @@ A node has tens of thousands of partitions and few changes, so a scrape counts n
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.metrics.family import Family, counter, gauge
+from protocol.lazy_dataclass import lazy_dataclass
 
 _PREFIX = "kafka_server_replicamanager_"
 
@@ -26,7 +26,7 @@ class ReplicaStanding(NamedTuple):
 NOT_HOSTED = ReplicaStanding()
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReplicaFigures:
     """The sums over all partitions, and the counts of ISR changes."""
 

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from broker.metrics.family import Family, Sample, counter, gauge
+from protocol.lazy_dataclass import lazy_dataclass
 
 _GROUP: Final = "kafka_server_sharegroupmetrics_"
 _PARTITION: Final = "kafka_server_sharepartitionmetrics_"
@@ -25,7 +26,7 @@ class SharePartitionFigures(NamedTuple):
     acquired_records: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupFetches:
     """Share fetches of one group: the ms until records were acquired, and the percentage of partitions that had any."""
 
@@ -35,7 +36,7 @@ class ShareGroupFetches:
     acquired_percent: float = 0.0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareFigures:
     """Counts of acknowledged records by type, of loads of share partitions with their total time in ms, and of fetches.
 

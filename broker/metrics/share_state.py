@@ -1,14 +1,15 @@
 """share-coordinator-metrics: writes of share partitions' states, and the pruning of their log."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.metrics.family import Family, Sample, counter
+from protocol.lazy_dataclass import lazy_dataclass
 
 _PREFIX = "kafka_server_share_coordinator_metrics_"
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareStateFigures:
     """Counts of writes, those that were committed and their total time in ms, and the offset each log begins at."""
 

@@ -5,16 +5,17 @@ counts stay in the totals.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from heapq import nlargest
 from operator import attrgetter
 
 from broker.metrics.family import Family, Sample
+from protocol.lazy_dataclass import lazy_dataclass
 
 _PREFIX = "kafka_server_brokertopicmetrics_"
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class TopicMeters:
     """Counts since the topic's first use on this broker. Sizes in bytes; records inside batches count as messages."""
 

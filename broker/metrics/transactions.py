@@ -1,14 +1,14 @@
 """TransactionMarkerChannelManager's metrics: markers and ends of transactions that wait."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from broker.metrics.family import Family, gauge
+from protocol.lazy_dataclass import lazy_dataclass
 
 _PREFIX = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MarkerFigures:
     """Counts of markers whose partition has no leader, and of ended transactions whose record waits to be written
     again."""

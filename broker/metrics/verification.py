@@ -1,13 +1,12 @@
 """AddPartitionsToTxnManager's metrics: the questions of partition leaders to transaction coordinators (KIP-890)."""
 
-from dataclasses import dataclass
-
 from broker.metrics.family import Family, Sample, counter
+from protocol.lazy_dataclass import lazy_dataclass
 
 _PREFIX = "kafka_server_addpartitionstotxnmanager_"
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VerificationFigures:
     """Counts of partitions that were not confirmed, of questions, and their total time in ms."""
 

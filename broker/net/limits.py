@@ -1,14 +1,15 @@
 """Limits of the network side, under the names of Kafka's settings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.rates.windowed_rate import QuotaWindows
+from protocol.lazy_dataclass import lazy_dataclass
 
 UNLIMITED = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ListenerLimits:
     """Limits of one listener (`listener.name.NAME.…`); those of the server apply as well. The rate is per second."""
 
@@ -16,7 +17,7 @@ class ListenerLimits:
     max_connection_creation_rate: int = UNLIMITED
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class NetLimits:
     """Limits of one server. Sizes in bytes, times in milliseconds.
 

@@ -8,10 +8,10 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 from broker.logs import EventLog
+from protocol.lazy_dataclass import lazy_dataclass
 
 ACCEPTS_PER_WAKE_UP = 64  # a storm of connections must not starve those that are open
 RETRY_AFTER_S = 1.0  # when the process or the system is out of descriptors or memory
@@ -25,7 +25,7 @@ class ListenError(Exception):
     """A listener cannot be opened; the text is one sentence for the operator, without final stop."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ListenAddress:
     """A named endpoint of `listeners`; an empty host means every address of the machine, port 0 any free port."""
 

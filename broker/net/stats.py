@@ -1,9 +1,9 @@
 """Counters of one listener as plain numbers, read when metrics are rendered."""
 
-from dataclasses import dataclass
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class ListenerStats:
     """Counts since the start, except `connections`, the number of open ones."""
 

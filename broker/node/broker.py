@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from broker.runtime.remote_log.startup_check import check_nothing_is_cut_off
 from broker.telemetry.client_metrics import ClientMetrics
 from broker.telemetry.received_metrics import ReceivedMetrics
 from protocol.ids import BrokerEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.formatting import random_id
@@ -84,7 +84,7 @@ def build_client_metrics(config: BrokerConfig) -> ClientMetrics:
     return ClientMetrics(ReceivedMetrics(config.ottla_client_metrics_max_series), config.telemetry_max_bytes, random_id)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BrokerPart:
     """The components of the broker role, built and not started.
 

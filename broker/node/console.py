@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
+from broker.build_form import release
 from broker.config.broker_config import BrokerConfig
 from broker.http.messages import HttpRequest, HttpResponse, Routes
 from broker.metadata.image.delta import MetadataDelta
@@ -79,8 +80,6 @@ class NodeConsole:
 
     def _build(self, metadata: MetadataPart) -> "ConsoleService":
         # Local import: a node that nobody looks at does not load the console.
-        from importlib import metadata as packages
-
         from broker.console.building import build_console
         from broker.console.cluster import NodeAccess
         from broker.console.history import LogAccess
@@ -94,7 +93,7 @@ class NodeConsole:
         node = NodeAccess(
             node_id=config.node_id,
             cluster_id=self._directories.cluster_id,
-            release=packages.version("ottla"),
+            release=release(),
             image=lambda: metadata.cache.image,
             leader_id=lambda: metadata.quorum.driver.leader.leader_id,
             broker_listener=config.inter_broker_listener_name,

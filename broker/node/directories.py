@@ -5,13 +5,13 @@ its directories. Any other node refuses to start on unformatted directories and 
 """
 
 import time
-from dataclasses import dataclass
 
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image.features import bootstrap_records
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.snapshot.codec import InvalidSnapshot, bootstrap_checkpoint, read_snapshot
 from broker.runtime.partitions.log_store import OnDirectoryFailure
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_to_text
 from storage.directories.formatting import BOOTSTRAP_CHECKPOINT_FILE, is_cluster_id, random_id
 from storage.directories.log_dir import lock_directory
@@ -34,7 +34,7 @@ class UnusableBootstrap(StorageError):
     """`bootstrap.checkpoint` cannot be read."""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NodeDirectories:
     """The directories, open and locked. `metadata_lock` locks a metadata directory outside of `log.dirs`."""
 

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from broker.clock import Clock
@@ -29,6 +29,7 @@ from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic, Metad
 from broker.runtime.quorum.controlled_shutdown import VoterShutdown
 from broker.runtime.quorum.driver import SHUT_DOWN_TIMEOUT_MS
 from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from protocol.records.compression import Codec
 from storage.directories.formatting import random_id
@@ -64,7 +65,7 @@ class ControllerQuorumView:
         return self._facts.voters.ids
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MetadataPart:
     """The metadata components of a node, built and not started; `quorum.driver.start()` starts them.
 

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -27,6 +27,7 @@ from broker.runtime.quorum.snapshot_store import SnapshotObjectStore
 from broker.runtime.quorum.state_file import QuorumStateFile
 from broker.runtime.quorum.transport import NetworkTransport
 from protocol.ids import BrokerId
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.config import CleanupPolicy, LogConfig
 from storage.files import join
 
@@ -37,7 +38,7 @@ BoundAddresses = Mapping[str, tuple[str, int]]
 """Host and port by listener name, as bound by a server."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class QuorumPart:
     """The components of the replica, built; `driver.start()` starts them."""
 

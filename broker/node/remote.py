@@ -5,7 +5,6 @@ Imported only where `remote.log.storage.system.enable` is true: other nodes do n
 
 import asyncio
 import random
-from dataclasses import dataclass
 
 from broker.fetch.remote_reads.follower_copies import FollowerCopies
 from broker.fetch.remote_reads.reads import RemoteReads
@@ -48,6 +47,7 @@ from broker.runtime.remote_log.topic_descriptions import TopicDescriptions
 from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
 from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreator, RequestedTopicCreator
 from broker.runtime.replication.fetch_transport import NetworkFetchTransport
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.directories.formatting import random_id
 from storage.files import join
 from storage.tiered.cache.index_cache import DIRECTORY_NAME as INDEX_CACHE
@@ -66,7 +66,7 @@ _FINISH_TIMEOUT_S = 5.0
 _log = EventLog("broker.tiered")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RemoteStoragePart:
     """The components of remote storage, built and not started.
 
@@ -218,7 +218,7 @@ def build_remote(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class _RemoteBuilder:
     """The shared inputs of the components, with a factory method for each component."""
 

@@ -1,13 +1,12 @@
 """Remote storage as the configuration names it, opened."""
 
-from dataclasses import dataclass
-
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.logs import EventLog
 from broker.node.directories import NodeDirectories
 from broker.runtime.remote_log.leader_starts import ReadLogStart
 from broker.runtime.remote_log.log_starts import LogStarts, NoLogStarts
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.files import FileSystem, join
 from storage.tiered.bucket.partition_objects import PartitionObjects
 from storage.tiered.format.log_start_object import read_log_start
@@ -22,7 +21,7 @@ CACHE_DIRECTORY = "remote-log-cache"
 _log = EventLog("broker.tiered")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RemoteStores:
     """Remote storage, open. `objects`, `beside` and `read_log_start` are for storages over an object store."""
 

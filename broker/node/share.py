@@ -1,7 +1,6 @@
 """The share partitions of a node, from its configuration and the cluster's metadata (KIP-932)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from broker.config.broker_config import BrokerConfig
@@ -17,9 +16,10 @@ from broker.runtime.share.share_partitions import SharePartitions
 from broker.share.records import ShareLimits
 from broker.share.sessions import ShareSessions
 from broker.share.settings import OffsetReset, ResetTarget, ShareGroupSettings, parse_offset_reset
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SharePart:
     """The share partitions of a node, the sessions of their members, and connections to share coordinators."""
 

@@ -8,7 +8,6 @@ contexts that cannot be built cost one log line, and the present ones keep servi
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from broker.config.broker_config import BrokerConfig
@@ -25,6 +24,7 @@ from broker.sasl.client.login_settings import TLS_PROTOCOLS
 from broker.tls.keys import TLS_KEYS
 from broker.tls.principal_rules import DEFAULT_RULES, PrincipalRules, parse_principal_rules
 from broker.tls.settings import SettingsSource, TlsSettings, read_tls_settings
+from protocol.lazy_dataclass import lazy_dataclass
 
 if TYPE_CHECKING:
     from broker.tls.listener import ListenerTls, LoadedTls
@@ -35,7 +35,7 @@ _REMOTE_METADATA: Final = "remote metadata"
 _log: Final = EventLog("broker.tls")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Wanted:
     """The settings of a listener as configured. `serves`: this node binds the listener."""
 

@@ -1,6 +1,5 @@
 """The content of a DescribeQuorum response, independent of its version."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.quorum.identity import NO_NODE, Instant, Listeners, ReplicaKey
@@ -10,6 +9,7 @@ from broker.quorum.replica import QuorumReplica
 from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
 from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class ReplicaStatus(NamedTuple):
@@ -28,7 +28,7 @@ class QuorumNode(NamedTuple):
     listeners: Listeners
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class QuorumDescription:
     """The quorum's state on the leader. With an error, only leader and epoch are set, as far as known."""
 

@@ -5,27 +5,27 @@ The view runs ahead of the disk: it describes the log after all operations in ta
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from broker.quorum.identity import LogPosition, SnapshotId
 from broker.quorum.settings import Recovered, StoredSnapshot
 from protocol.ids import EPOCH_ZERO, LeaderEpoch, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Valid:
     """The leader's log contains the follower's log as a prefix; the follower may continue to fetch."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Diverging:
     """The follower's records beyond this epoch's end offset differ from the leader's."""
 
     position: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class NeedsSnapshot:
     """The follower needs a snapshot: the leader's log no longer has the records, or the follower has none at all."""
 

@@ -5,12 +5,12 @@ the sender, so a requester that reached the wrong node can find the leader. Offs
 the wire.
 """
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from broker.quorum.identity import NO_EPOCH, NO_NODE, KRaftVersions, Listeners, LogPosition, ReplicaKey, SnapshotId
 from protocol.errors import ErrorCode
 from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer
 
 UNKNOWN_OFFSET: Final = Offset(-1)
@@ -28,7 +28,7 @@ class LeaderHint(NamedTuple):
     listeners: Listeners = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class VoteRequest:
     """`voter` is the intended receiver, None in versions without the field. `epoch` is the candidate's."""
 
@@ -40,14 +40,14 @@ class VoteRequest:
     pre_vote: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class VoteResponse:
     error: ErrorCode
     leader: LeaderHint
     granted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
     cluster_id: str | None
     leader_id: BrokerId
@@ -56,13 +56,13 @@ class BeginQuorumEpochRequest:
     listeners: Listeners = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BeginQuorumEpochResponse:
     error: ErrorCode
     leader: LeaderHint
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
     """`successors`: preferred candidates, the largest log first; directory ids are zero in old versions."""
 
@@ -73,13 +73,13 @@ class EndQuorumEpochRequest:
     listeners: Listeners = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class EndQuorumEpochResponse:
     error: ErrorCode
     leader: LeaderHint
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FetchRequest:
     """`replica.id` < 0 is a consumer without tracked progress, which may set `epoch` to -1: any leader epoch."""
 
@@ -93,7 +93,7 @@ class FetchRequest:
     high_watermark: Offset = ANY_HIGH_WATERMARK
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FetchResponse:
     """At most one of `diverging`, `snapshot_id` and `records` is set. See `ReadRecords` for reading the records."""
 
@@ -106,7 +106,7 @@ class FetchResponse:
     records: Buffer = b""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FetchSnapshotRequest:
     cluster_id: str | None
     replica: ReplicaKey
@@ -116,7 +116,7 @@ class FetchSnapshotRequest:
     max_bytes: int = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FetchSnapshotResponse:
     """`size` is that of the whole snapshot; `data` starts at `position` (see `ReadSnapshotPage`)."""
 
@@ -128,7 +128,7 @@ class FetchSnapshotResponse:
     data: Buffer = b""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AddVoterRequest:
     cluster_id: str | None
     voter: ReplicaKey
@@ -136,13 +136,13 @@ class AddVoterRequest:
     ack_when_committed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RemoveVoterRequest:
     cluster_id: str | None
     voter: ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UpdateVoterRequest:
     cluster_id: str | None
     epoch: LeaderEpoch
@@ -151,7 +151,7 @@ class UpdateVoterRequest:
     versions: KRaftVersions
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ChangeVotersResponse:
     """The response to AddVoter, RemoveVoter and UpdateVoter; `message` is a sentence for operators."""
 
@@ -160,18 +160,18 @@ class ChangeVotersResponse:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ProbeRequest:
     """Ask a node for its supported kraft.version range, which also proves that the node is reachable (ApiVersions)."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ProbeResponse:
     error: ErrorCode
     versions: KRaftVersions = NO_VERSIONS
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SendFailure:
     """A request without a response.
 

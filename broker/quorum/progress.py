@@ -7,7 +7,6 @@ one has lost its disk and must not become a voter. Beyond `max_observers` the on
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.quorum.identity import Instant, ReplicaKey
@@ -16,9 +15,10 @@ from broker.quorum.membership.votes import agreed_offset, majority
 from broker.quorum.messages import UNKNOWN_OFFSET
 from broker.quorum.settings import DEFAULT_MAX_OBSERVERS
 from protocol.ids import BrokerId, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReplicaProgress:
     """The last fetch offset of a replica and its times.
 

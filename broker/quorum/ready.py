@@ -23,7 +23,6 @@ them in a crash restarts as resigned, and writes no other records in its epoch. 
 only messages that no other node has seen, or leaves data on disk of which no other node was informed.
 """
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from broker.quorum.identity import NO_NODE, LeaderAndEpoch, SnapshotId, SocketAddress
@@ -39,10 +38,11 @@ from broker.quorum.messages import (
 )
 from broker.quorum.snapshots.imports import ImportStep
 from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ElectionState:
     """The content of quorum-state; -1 means none. `version` 0 belongs to kraft.version 0 and omits directory ids."""
 
@@ -53,7 +53,7 @@ class ElectionState:
     version: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Append:
     """Append whole batches unchanged at the log end. `end_offset` is the log end offset afterwards."""
 
@@ -62,28 +62,28 @@ class Append:
     epoch: LeaderEpoch
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TruncateTo:
     """Remove all records from `offset` on, from the log and the leader epoch cache."""
 
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StartAt:
     """Empty the log; it starts and ends at the end offset of the stored snapshot. Older snapshots are deleted."""
 
     snapshot_id: SnapshotId
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Trim:
     """Raise the log start offset to a snapshot's end offset, and delete older segments and snapshots."""
 
     snapshot_id: SnapshotId
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class WritePart:
     """Write bytes of a snapshot being fetched at a position of its `.part` file; position 0 truncates the file."""
 
@@ -92,7 +92,7 @@ class WritePart:
     data: Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FinishPart:
     """Check a completely received snapshot, fsync and rename it. Report to `QuorumCore.on_snapshot_fetched`.
 
@@ -106,7 +106,7 @@ class FinishPart:
     is_imported: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DiscardPart:
     """Delete the `.part` file of a snapshot that is no longer wanted."""
 
@@ -116,7 +116,7 @@ class DiscardPart:
 LogOperation: TypeAlias = Append | TruncateTo | StartAt | Trim | WritePart | FinishPart | DiscardPart
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SendRequest:
     """A request to another node. Its single outcome, a response or a SendFailure, is reported under `serial`.
 
@@ -130,7 +130,7 @@ class SendRequest:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SendResponse:
     """The complete response to the request received under `token`."""
 
@@ -138,7 +138,7 @@ class SendResponse:
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ReadRecords:
     """Read up to `max_bytes` of records from `offset` on, and send the response with these records."""
 
@@ -148,7 +148,7 @@ class ReadRecords:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ReadSnapshotPage:
     """Read up to `max_bytes` of the response's snapshot from its `position` on, and send the response with the data.
 
@@ -170,7 +170,7 @@ def waits_for_sync(message: SendRequest | PendingResponse) -> bool:
     return isinstance(message.response, ChangeVotersResponse)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Ready:
     """Writes, messages and notifications; see the module for the order. `leader` and `high_watermark` are None if
     unchanged.

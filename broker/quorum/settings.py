@@ -1,11 +1,11 @@
 """The input of a replica at start: its identity and limits, and the recovered content of its disk."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.quorum.identity import KRaftVersions, Listeners, ReplicaKey, SnapshotId, SocketAddress
 from broker.quorum.ready import ElectionState
 from protocol.ids import BrokerId, LeaderEpoch, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.common_records import VotersRecord
 
 DEFAULT_MAX_OBSERVERS = 10_000
@@ -20,7 +20,7 @@ class StaticVoter(NamedTuple):
     endpoint: SocketAddress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumSettings:
     """Kafka's configuration keys without the prefixes `controller.quorum.` and `metadata.log.`; times in ms.
 
@@ -37,7 +37,7 @@ class QuorumSettings:
     can_vote: bool
     listeners: Listeners = ()
     default_listener: str = "CONTROLLER"
-    versions: KRaftVersions = KRaftVersions()  # noqa: RUF009  immutable
+    versions: KRaftVersions = KRaftVersions()
     static_voters: tuple[StaticVoter, ...] = ()
     bootstrap: tuple[SocketAddress, ...] = ()
     election_timeout_ms: int = 1_000
@@ -86,7 +86,7 @@ class ControlRecord(NamedTuple):
     voters: VotersRecord | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Recovered:
     """The content of the disk after recovery, all of it synced. `election` is None without a quorum-state file.
 

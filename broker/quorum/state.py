@@ -15,7 +15,7 @@ written to quorum-state.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
@@ -23,6 +23,7 @@ from broker.quorum.identity import ReplicaKey, SocketAddress
 from broker.quorum.membership.votes import Ballot
 from broker.quorum.progress import Progress
 from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class Term(NamedTuple):
@@ -33,26 +34,26 @@ class Term(NamedTuple):
     voted: ReplicaKey | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UnattachedState:
     """A voter without a leader. Deadlines in all roles are monotonic times in ms."""
 
     election_deadline: float
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ProspectiveState:
     ballot: Ballot
     election_deadline: float
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CandidateState:
     ballot: Ballot
     election_deadline: float
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderState:
     """`start_offset` is the offset of the epoch's first record, which must be committed before later records.
 
@@ -67,7 +68,7 @@ class LeaderState:
     begin_at: dict[BrokerId, float] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FollowerState:
     """`has_fetched`: the leader has responded to a fetch in this epoch, so pre-votes are refused until `fetch_deadline`
     (KIP-996).
@@ -84,7 +85,7 @@ class FollowerState:
     fetches_from: SocketAddress | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ObserverState:
     """Fetches like a follower. After `fetch_deadline` it sends fetches to other nodes to find the leader.
 
@@ -97,7 +98,7 @@ class ObserverState:
     leader_ended: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ResignedState:
     """`successors`: preferred candidates, the largest log first.
 

@@ -5,7 +5,6 @@ look-ups; a broker without quotas of a type costs nothing.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,6 +14,7 @@ from broker.metadata.image.quota_image import QuotaEntity
 from broker.metadata.image.quota_precedence import AppliedQuota, Sharers, applied_quota
 from broker.rates.sensor_table import Sensor, SensorTable
 from broker.rates.windowed_rate import QuotaWindows, WindowedRate
+from protocol.lazy_dataclass import lazy_dataclass
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -36,7 +36,7 @@ def quota_client(principal: str, client_id: str | None) -> QuotaClient:
     return QuotaClient(principal.partition(":")[2], client_id or "")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SensorFigures:
     """A sensor at one moment: its clients, their rate per second, and their average throttle time in milliseconds."""
 

@@ -6,10 +6,11 @@ client that was idle may send that many windows' worth at once. A sample counts 
 """
 
 from collections import deque
-from dataclasses import dataclass
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class QuotaWindows:
     """`count` samples of `size_ms` each (`quota.window.num`, `quota.window.size.seconds`)."""
 

@@ -4,16 +4,15 @@ An epoch names the term of one leader. A request may name its sender's leader ep
 which each epoch began; together they decide which records a reader may trust.
 """
 
-from dataclasses import dataclass
-
 from protocol.errors import ErrorCode
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 
 UNKNOWN_EPOCH = LeaderEpoch(-1)
 UNKNOWN_OFFSET = -1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class EpochEnd:
     """The end of an epoch in a log: the greatest epoch at or below the requested one, and its end offset."""
 
@@ -44,7 +43,7 @@ def has_diverged(last_fetched_epoch: LeaderEpoch, fetch_offset: int, leader_end:
     return leader_end.epoch < last_fetched_epoch or leader_end.end_offset < fetch_offset
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TruncationPoint:
     """The offset at which a follower truncates; if not `is_final`, the leader must be asked again, with that epoch."""
 

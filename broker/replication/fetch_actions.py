@@ -1,10 +1,11 @@
 """The actions that follow from a leader's answer to a fetch: plain data for the driver of a fetcher."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, NamedTuple
 
 from broker.replication.fetch_state import P, PartitionFetchState
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.fetch import PartitionData
 
 
@@ -37,7 +38,7 @@ class FetchFailure(NamedTuple, Generic[P]):
     code: int
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchActions(Generic[P]):
     """Actions to perform in any order. The replicas in `out_of_range` need both bounds of the leader's log.
 

@@ -12,12 +12,12 @@ All but FAILED lead back to FETCHING. GONE: the replica is no longer followed, o
 behalf is void.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from broker.replication.epochs import EpochEnd
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 UNKNOWN_LAG: Final = -1
@@ -109,7 +109,7 @@ NEXT: Final = {
 P = TypeVar("P", bound=FetchedReplica)
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class PartitionFetchState(Generic[P]):
     """The fetch state of one replica in one leader epoch.
 

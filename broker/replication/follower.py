@@ -1,11 +1,10 @@
 """The follower's state of a partition, and its high watermark."""
 
-from dataclasses import dataclass
-
 from protocol.ids import BrokerId, LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FollowerRole:
     """The follower's state for one leader epoch. `leader_id` is None while the partition has no leader."""
 

@@ -14,13 +14,13 @@ proposal stays pending.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from broker.replication.epochs import UNKNOWN_EPOCH
 from broker.replication.isr import IsrProposal
 from protocol.errors import ErrorCode
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 PartitionKey: TypeAlias = tuple[Uuid, int]
@@ -43,7 +43,7 @@ _SUPERSEDED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class IsrAnswer:
     """The controller's answer for one partition. Epochs and members are set only with NONE."""
 
@@ -53,7 +53,7 @@ class IsrAnswer:
     isr: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Confirmed:
     proposal: IsrProposal
     leader_epoch: LeaderEpoch
@@ -61,19 +61,19 @@ class Confirmed:
     isr: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Refused:
     proposal: IsrProposal
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Superseded:
     proposal: IsrProposal
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Retried:
     """The proposal joins the next request; `error` is None if the answer lacks the partition."""
 

@@ -7,13 +7,13 @@
 Metadata may arrive late or twice: a lower partition epoch is ignored.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.replication.follower import FollowerRole
 from broker.replication.isr import CommittedIsr, IsrState
 from broker.replication.leader import NEVER_MS, FollowerProgress, LeaderRole
 from protocol.ids import BrokerId, LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 
 NO_LEADER = -1
 
@@ -45,7 +45,7 @@ class Assignment(Protocol):
     def removing_replicas(self) -> tuple[int, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RoleChange:
     """The role after a change.
 

@@ -1,12 +1,12 @@
 """The preferred read replica of a consumer (KIP-392): the nearest replica that has the requested offset."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from protocol.ids import BrokerId
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ReplicaView:
     """A replica that could serve a consumer. `rack` is "" if unknown; `lag_ms` is the time since the replica was caught
     up."""

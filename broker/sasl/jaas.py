@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 CONTROL_FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 
@@ -21,7 +23,7 @@ _ESCAPE: Final = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LoginModule:
     """The class name of a login module, and its options, which hold secrets."""
 

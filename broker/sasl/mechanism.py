@@ -1,8 +1,10 @@
 """The seam between SASL mechanisms and the connections that carry their messages."""
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class AuthenticationFailed(Exception):
@@ -16,14 +18,14 @@ class AuthenticationFailed(Exception):
         self.user = user
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Challenge:
     """A message to which the client must respond."""
 
     token: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Accepted:
     """The end of a successful exchange, with the last message.
 

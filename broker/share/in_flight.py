@@ -6,9 +6,10 @@ not with the number of records. Offsets that belong to no run are holes of a com
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from broker.share.records import RecordState
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class ShareTransition:
@@ -17,7 +18,7 @@ class ShareTransition:
     __slots__ = ()
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class Run:
     """Records from `first` to `last` in one state.
 

@@ -26,6 +26,7 @@ from broker.share.records import (
     ShareLimits,
 )
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 
 FENCING_ERRORS = frozenset(
     (
@@ -38,7 +39,7 @@ FENCING_ERRORS = frozenset(
 """Errors of the coordinator that end a share partition: another leader, a reset of the group, or its deletion."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PersistedState:
     """The state that the coordinator has. `start_offset` is resolved: a new group's is the reset offset."""
 
@@ -58,7 +59,7 @@ class ShareUpdate(ShareTransition):
     is_forced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StateWrite:
     """One request to the share coordinator; `delivery_complete_count` is KIP-1226's."""
 

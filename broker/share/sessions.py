@@ -5,10 +5,11 @@ its connection.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 INITIAL_EPOCH: Final = 0
@@ -26,7 +27,7 @@ class ShareMember(NamedTuple):
     member_id: str
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class ShareSession:
     """One session. `epoch` is that of the next request; `connection_id` names the connection it belongs to."""
 

@@ -1,13 +1,13 @@
 """Requests of a partition leader to a share coordinator, and their results, for several partitions of one group."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from broker.coordination.share_partition_key import SharePartitionKey
 from broker.share.partition import FENCING_ERRORS, PersistedState, StateWrite
 from broker.share.records import DeliveryBatch, RecordState
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import read_share_group_state as reading
 from protocol.messages import write_share_group_state as writing
 from protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
@@ -26,7 +26,7 @@ RETRIED: Final = frozenset(
 """Errors after which the same request may succeed, at this coordinator or at the next."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StateAnswer:
     """A coordinator's answer about one share partition; `state` is None for a write, or with an error."""
 

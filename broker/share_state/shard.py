@@ -9,7 +9,7 @@ redundant (`redundant_end`).
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from broker.coordination.shard import CoordinatorResult
@@ -28,13 +28,14 @@ from broker.share_state.records import (
 )
 from broker.share_state.state import FIRST_LEADER_EPOCH, UNCHANGED, ShareState, StateBatch, combined
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 _COLD_SNAPSHOT_TIMER: Final = "cold snapshots"
 _NO_OFFSET: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ShareStateConfig:
     """Settings of the share coordinator. A snapshot is written instead of update number `updates_per_snapshot` + 1."""
 

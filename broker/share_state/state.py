@@ -1,9 +1,11 @@
 """The state of one share partition, as the share coordinator keeps it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 UNCHANGED: Final = -1
 """A start offset or an epoch of a write that leaves the former one in place."""
@@ -20,7 +22,7 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class ShareState:
     """The state of a share partition. `batches` do not overlap, and stand in order.
 

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 HOST = "127.0.0.1"
 PORT_STEP = 10
@@ -14,7 +15,7 @@ SHARED_REMOTE_DIRECTORY = "remote"
 """Directory, in the cluster's directory, that serves all nodes as remote storage, in place of a bucket."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class NodeLayout:
     """The settings in which one node differs. `index` counts from 0, ids from 1; `http_port` 0 picks a free port.
 
@@ -52,7 +53,7 @@ def node_layout(index: int, root: Path, first_port: int, http_ports: Mapping[int
     return NodeLayout(index, root / f"node-{index}", ports[index], http_ports[index], controllers)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LocalNode:
     """A node as its supervisor sees it. Addresses are those of the effective configuration.
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from broker.bounded_log import BoundedLog
 from broker.supervisor.layout import LocalNode
@@ -12,6 +11,7 @@ from broker.supervisor.pid_file import remove_pid, write_pid
 from broker.supervisor.process import NodeProcess, Spawn
 from broker.supervisor.restart_backoff import RestartBackoff
 from broker.supervisor.status_report import StatusReport
+from protocol.lazy_dataclass import lazy_dataclass
 
 STOP_TIMEOUT_S = 30.0
 """Time after which a stopping node is killed: longer than it takes to drain requests and flush logs."""
@@ -29,7 +29,7 @@ class NodeDidNotStart(Exception):
     """A node exited before it ever served, so that a restart would not help. The message is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ProcessRun:
     """A finished process: exit code (None if it could not be started), whether it served, its last message, its
     duration.

@@ -12,10 +12,8 @@ Instances leave when their connection closes, and after three intervals without 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
-
-import crc32c
 
 from broker.config.client_metrics_config import matching_patterns, validate_client_metrics_configs
 from broker.config.errors import ConfigError
@@ -25,7 +23,9 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.telemetry.otlp import number_points
 from broker.telemetry.received_metrics import CLIENT_LABELS, TEXT_MAX, ReceivedMetrics
 from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ONE_UUID, ZERO_UUID, Buffer, Uuid, uuid_to_text
+from protocol.records.compiled import crc32c
 from protocol.records.compression import Codec, decompress
 from protocol.records.errors import MalformedRecords
 
@@ -62,7 +62,7 @@ class ClientPush(NamedTuple):
     metrics: Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MetricsSubscription:
     """A stored subscription: prefixes of metrics, the interval, and patterns by attribute, all of which must match."""
 
@@ -75,7 +75,7 @@ class MetricsSubscription:
         return all(pattern.fullmatch(attributes[name]) for name, pattern in self.patterns.items())
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class ClientInstance:
     """A client with its subscription. Times are monotonic milliseconds, None before the first request of their kind."""
 
@@ -120,7 +120,7 @@ class ClientInstance:
         return now_ms - self.seen_ms >= max(EXPIRATION_MS, 3 * self.interval_ms)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TelemetryCounts:
     """Requests since the start: refused for their time, with an unknown subscription, accepted, undecodable."""
 
@@ -130,7 +130,7 @@ class TelemetryCounts:
     errors: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ClientMetrics:
     """The client metrics of a broker. Install as a metadata publisher.
 
@@ -289,5 +289,5 @@ def _attributes(instance_id: Uuid, client: TelemetryClient) -> dict[str, str]:
 
 def _subscription_id(metrics: Sequence[str], interval_ms: int, instance_id: Uuid) -> int:
     """Return a signed 32-bit id that changes with metrics, interval and client."""
-    unsigned = crc32c.crc32c(f"{','.join(metrics)} {interval_ms}".encode() + instance_id)
+    unsigned = crc32c(f"{','.join(metrics)} {interval_ms}".encode() + instance_id)
     return unsigned - (1 << 32) if unsigned >> 31 else unsigned

@@ -3,7 +3,7 @@
 import datetime
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from cryptography import x509
@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from protocol.lazy_dataclass import lazy_dataclass
+
 AUTHORITY_DAYS: Final = 3650
 NODE_DAYS: Final = 365
 RENEWAL_DAYS: Final = 30
@@ -24,7 +26,7 @@ RENEWAL_DAYS: Final = 30
 _CLOCK_SKEW: Final = datetime.timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PrivateAuthority:
     """An authority's certificate and private key."""
 
@@ -92,7 +94,7 @@ class PrivateAuthority:
         return _key_pem(key) + certificate.public_bytes(Encoding.PEM).decode()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class IssuedCertificate:
     """The facts of a certificate from which another one is issued."""
 

@@ -7,8 +7,9 @@ list has all of them or none; with none, TLS 1.3 is off, as in Java.
 import re
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 TLS_1_3_SUITES: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 
@@ -25,7 +26,7 @@ _BLOCK_CIPHER: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CipherChoice:
     """The versions that remain, and OpenSSL's list of suites for TLS 1.2; None for the library's own."""
 

@@ -5,7 +5,7 @@ Java reads PKCS12 under that type, so the bytes of a file decide. Reads files; b
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from broker.config.errors import ConfigError
 from broker.tls.settings import StoreSettings
+from protocol.lazy_dataclass import lazy_dataclass
 
 STORE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest store that is read; a bundle of all public authorities has 200 KB."""
@@ -32,7 +33,7 @@ _KEY_NAME: Final = "PRIVATE KEY"
 _CERTIFICATE: Final = "CERTIFICATE"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class KeyMaterial:
     """A private key and its certificates, the own one first, as unencrypted PEM."""
 

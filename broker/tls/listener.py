@@ -3,7 +3,6 @@
 import os
 import ssl
 import stat
-from dataclasses import dataclass
 from typing import Final
 
 from broker.config.errors import ConfigError
@@ -11,6 +10,7 @@ from broker.tls.contexts import client_context, server_context
 from broker.tls.distinguished_name import subject_of
 from broker.tls.principal_rules import PrincipalRules
 from broker.tls.settings import TlsSettings
+from protocol.lazy_dataclass import lazy_dataclass
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 _KEY_STORE: Final = "ssl.keystore.location"
@@ -19,7 +19,7 @@ FileState = tuple[int, int, int] | None
 """Modification time, size and inode of a file; None for a file that cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LoadedTls:
     """Contexts as built from settings, and the state of the files at that time. `server` is None where none serves."""
 

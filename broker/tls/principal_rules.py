@@ -5,8 +5,9 @@ which takes the whole subject. The first rule whose pattern matches the whole su
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 DEFAULT_RULES: Final = "DEFAULT"
 
@@ -23,7 +24,7 @@ class NoRuleApplies(Exception):
     """No rule names the user of a subject; the connection cannot be authenticated."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MappingRule:
     """A rule; without pattern it is DEFAULT."""
 
@@ -41,7 +42,7 @@ class MappingRule:
         return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PrincipalRules:
     """The parsed rules of a listener."""
 

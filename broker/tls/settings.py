@@ -6,11 +6,12 @@ without. Secrets never appear in an error or in the representation of an object.
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal
 
 from broker.config.errors import ConfigError
 from broker.tls.cipher_suites import CipherChoice, choose_ciphers
+from protocol.lazy_dataclass import lazy_dataclass
 
 ClientAuth = Literal["none", "requested", "required"]
 CLIENT_AUTH: Final[tuple[ClientAuth, ...]] = ("none", "requested", "required")
@@ -53,7 +54,7 @@ class SettingsSource:
         return ConfigError(shown, f"{shown} {problem}.")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StoreSettings:
     """A key store or trust store: a file, or PEM text. `key` names the setting to report."""
 
@@ -66,7 +67,7 @@ class StoreSettings:
     private_key: str | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TlsSettings:
     """The settings of one listener or client; `checks_host_names` and `client_auth` concern one side each."""
 

@@ -1,9 +1,9 @@
 """Settings of transactions, with Kafka's names (dots as underscores) and defaults."""
 
-from dataclasses import dataclass
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TransactionConfig:
     """Settings of the transaction coordinator. Times are in milliseconds."""
 

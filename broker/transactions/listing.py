@@ -1,10 +1,10 @@
 """The selection of transactional ids (ListTransactions; KIP-664, KIP-994, KIP-1152)."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from broker.transactions.state import NOT_STARTED_MS, Transaction, TransactionState
+from protocol.lazy_dataclass import lazy_dataclass
 
 STATE_NAMES: Final = {
     TransactionState.EMPTY: "Empty",
@@ -30,7 +30,7 @@ class Pattern(Protocol):
     def fullmatch(self, text: str) -> object: ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TransactionFilter:
     """Conditions of a list; empty ones allow everything. `minimum_duration_ms` is the least age of a transaction."""
 

@@ -6,11 +6,12 @@ each has its marker: an undecided transaction would hold back its partitions for
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from broker.transactions.state import Transaction, TransactionPartition
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -25,7 +26,7 @@ _FENCED: Final = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACT
 _UNSUPPORTED: Final = frozenset((ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
+@lazy_dataclass(eq=False, slots=True, weakref_slot=True)
 class PendingMarkers:
     """A decided transaction, and the partitions that lack its marker.
 

@@ -9,11 +9,11 @@ equal epochs the client has repeated its request, so that the earlier question f
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -38,7 +38,7 @@ class VerificationMode(Enum):
     """The client relies on the leader to add the partition (transaction version 2)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@lazy_dataclass(frozen=True, slots=True, eq=False)
 class Verification:
     """A question about partitions of one transaction."""
 

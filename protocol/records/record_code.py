@@ -12,20 +12,27 @@ from protocol.records.compiled import RecordCode, package_directory
 
 
 def _load() -> RecordCode:
-    """Import the extension modules. Unless aiokafka is already imported, an empty package replaces it during the
-    import, so that its `__init__` does not run; `sys.modules` is restored, and a later import is a normal one.
+    """Import the extension modules. Unless aiokafka is already imported, empty packages replace it and its package
+    `record` during the import, so that their `__init__` do not run; `sys.modules` is restored, and a later import is a
+    normal one.
     """
     if "aiokafka" in sys.modules:
         return _import()
-    stand_in = ModuleType("aiokafka")
-    stand_in.__path__ = [package_directory("aiokafka")]
-    sys.modules["aiokafka"] = stand_in
+    directory = package_directory("aiokafka")
+    _stand_in("aiokafka", directory)
+    _stand_in("aiokafka.record", f"{directory}/record")
     try:
         return _import()
     finally:
         for name in list(sys.modules):  # list() in one step: other threads may be importing
             if name.partition(".")[0] == "aiokafka":
                 del sys.modules[name]
+
+
+def _stand_in(package: str, directory: str) -> None:
+    module = ModuleType(package)
+    module.__path__ = [directory]
+    sys.modules[package] = module
 
 
 def _import() -> RecordCode:

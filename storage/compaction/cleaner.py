@@ -5,8 +5,8 @@ that its driver runs step by step.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.records.errors import MalformedRecords
 from storage.compaction.compaction import CleanableRange, CompactionStats, SegmentSwap, compact
 from storage.compaction.offset_map import OffsetMap
@@ -17,7 +17,7 @@ from storage.log import Log
 from storage.segment import LogSegment
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LogToClean:
     """A log with dirty segments. `ratio` is dirty cleanable bytes over clean and dirty cleanable bytes."""
 

@@ -10,9 +10,9 @@ log removes it; afterwards the start completes the swap.
 """
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.records.batch import BatchHeader, crc_is_valid
 from protocol.records.reader import iter_records
 from storage.compaction.offset_map import OffsetMap
@@ -75,7 +75,7 @@ class SegmentSwap(NamedTuple):
     old: list[LogSegment]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CompactionStats:
     """The statistics of a pass. ``end_offset`` is the first offset that stays dirty: the new checkpoint."""
 

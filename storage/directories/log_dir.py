@@ -1,9 +1,10 @@
 """One log directory of a node: its identity, its lock, its failure, and the logs found in it at start."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 from storage.directories.checkpoints import TopicPartition, read_topic_id
 from storage.directories.meta_properties import MetaProperties
@@ -48,7 +49,7 @@ class NoLogDir(StorageError):
     """Every log directory is offline."""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LogDir:
     """The state of one log directory. `failure` is None while it is online, `meta` while it is unformatted."""
 

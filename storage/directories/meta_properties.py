@@ -7,9 +7,9 @@ several directories.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from storage.errors import CorruptCheckpoint, StorageError
 from storage.files import FileSystem, join, read_file, replace_file
@@ -29,7 +29,7 @@ class MetaPropertiesMismatch(StorageError):
     """Directories of different clusters or nodes, or of another node than this one."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MetaProperties:
     """The content of the file. Only a version 0 file can lack cluster and node."""
 

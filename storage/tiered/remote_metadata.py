@@ -6,10 +6,10 @@ memory.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.tiered.segment_metadata import (
     PartitionDelete,
@@ -175,7 +175,7 @@ class RemoteLogMetadataManager(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteMetadataContext:
     """Context of an implementation, beside its settings: `broker.id`, `cluster.id` and `log.dir` in Kafka.
 

@@ -4,10 +4,11 @@ Implementations are loaded by name (`remote.log.storage.manager.class.name`). Th
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Protocol
 
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.files import FileSystem
 from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.statistics import RemoteStorageStatistics
@@ -23,7 +24,7 @@ class IndexKind(Enum):
     LEADER_EPOCH = "leader-epoch-checkpoint"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFiles:
     """Files of one segment to copy, as paths in `fs`. Without aborted transactions there is no transaction index.
 
@@ -40,7 +41,7 @@ class SegmentFiles:
     leader_epochs: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteStorageContext:
     """Context of an implementation. It owns `cache_directory`, which may not exist yet, and may count its requests and
     look-ups in `statistics`.

@@ -3,11 +3,12 @@
 Values only: `catalog/segment_state.py` has the state transitions, `catalog/metadata_records.py` the encoding.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from protocol.ids import BrokerId, LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_to_text
 
 TOOL_BROKER_ID: Final = BrokerId(-1)
@@ -57,7 +58,7 @@ class SegmentEpoch(NamedTuple):
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSegment:
     """One segment in remote storage.
 

@@ -9,10 +9,10 @@ no progress; and chunks are prefetched for sequential readers.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.tiered.format.custom_metadata import CustomField
 
 E = TypeVar("E")
@@ -76,7 +76,7 @@ class CacheSettings(NamedTuple):
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkCacheSettings:
     """Settings of the chunk cache. `path` is the directory of a disk cache; None selects the default."""
 
@@ -96,7 +96,7 @@ class KeyPairFiles(NamedTuple):
     private_path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentStoreSettings:
     """All settings. `key_pairs` without `encrypts` still decrypt older segments."""
 

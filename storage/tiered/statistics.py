@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import monotonic
 
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.tiered.errors import ObjectNotFound, ObjectStoreError, StoreThrottled
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RequestCounts:
     """Requests of one operation since the start; each attempt counts. `total_s` is the time until the response."""
 
@@ -89,7 +90,7 @@ class CacheStatistics:
             self.evictions += 1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RemoteStorageStatistics:
     """The statistics of one node's remote storage."""
 

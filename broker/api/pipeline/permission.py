@@ -4,9 +4,10 @@ Each route carries a `Requirement`, or `Unrestricted` with the reason why the AP
 Kafka's Acl APIs.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class AclOperation(IntEnum):
@@ -49,7 +50,7 @@ class Permission(NamedTuple):
     resource_type: AclResourceType
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Requirement:
     """The permissions that a request needs: at least one of each clause.
 
@@ -79,7 +80,7 @@ class Requirement:
         return Requirement(((*own, *others),))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Unrestricted:
     """No permission is needed, for `reason`."""
 

@@ -5,7 +5,6 @@ exchange is answered after `connection.failed.authentication.delay.ms`, and the 
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from broker.api.pipeline.audit import AuditTrail
@@ -31,6 +30,7 @@ from protocol.compiler import decoder
 from protocol.errors import ErrorCode
 from protocol.framing import SIZE_BYTES
 from protocol.headers import encode_response
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -43,7 +43,7 @@ M = TypeVar("M", SaslHandshakeRequest, SaslAuthenticateRequest)
 _S, _E = AuthenticationState, AuthenticationEvent
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SaslServices:
     """The mechanisms of a listener, and what their exchanges need. `sleep` takes seconds."""
 

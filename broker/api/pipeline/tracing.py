@@ -5,7 +5,6 @@ the slow log measures every request; a trace by filters measures only the reques
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeAlias
 
@@ -15,6 +14,7 @@ from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.request import Request
 from broker.net.request_trace import RequestTrace, Stage
 from protocol.api_keys import API_BY_KEY, ApiKey
+from protocol.lazy_dataclass import lazy_dataclass
 
 LONG_POLLS: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETCH, ApiKey.SHARE_FETCH})
 """APIs whose handlers wait for records or members, unless they say that they wait for something else."""
@@ -27,7 +27,7 @@ OnTrace: TypeAlias = Callable[[Request, RequestTrace, str], None]
 _log: Final = EventLog("broker.requests")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TraceSettings:
     """Requests to log: those slower than `slow_ms`, and those that match all filters that are set.
 

@@ -6,7 +6,6 @@ the active one can answer, so that the sender looks for the active controller.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.api.alter_configs import StoreConfigsHandler
@@ -42,6 +41,7 @@ from broker.metrics.controller import HeartbeatDeadline
 from broker.runtime.controller.broker_watch import BrokerWatch
 from broker.runtime.controller.loggers import ProcessLoggers
 from protocol.api_keys import ApiKey
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class ForwardedServices(Protocol):
@@ -76,7 +76,7 @@ class ForwardedServices(Protocol):
     def authorizer(self) -> Authorizer | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ControllerServices:
     """Collaborators of the handlers of a controller's listeners.
 

@@ -6,7 +6,6 @@ controller can answer come from `controller_routes.forwarded_routes`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.api.add_offsets_to_txn import AddOffsetsToTxnHandler
@@ -107,13 +106,14 @@ from broker.runtime.share.share_partitions import SharePartitions
 from broker.share.sessions import ShareSessions
 from broker.telemetry.client_metrics import ClientMetrics
 from protocol.api_keys import ApiKey
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.directories.log_dirs import LogDirs
 
 if TYPE_CHECKING:
     from broker.fetch.remote_reads.reads import RemoteReads
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BrokerServices:
     """Collaborators of a broker's handlers.
 

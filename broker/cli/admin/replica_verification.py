@@ -3,7 +3,6 @@
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import click
@@ -18,6 +17,7 @@ from broker.cli.shared.output import print_json
 from broker.cli.shared.progress import ProgressBar
 from broker.cli.shared.session import session
 from broker.client import Client, raise_for
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.fetch import FetchRequest
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
@@ -36,7 +36,7 @@ class Copy(NamedTuple):
     records: Buffer
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReplicaDifference:
     """A difference between two replicas at an offset, as Kafka's tool describes it."""
 

@@ -7,13 +7,13 @@ those transactions (KIP-98).
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.cli.shared.fetch_round import FULL_FETCH_EPOCH, fetch_round, fetch_topics
 from broker.cli.shared.offsets import LATEST, list_offsets
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.fetch import FetchRequest, PartitionData
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
@@ -44,7 +44,7 @@ STALE_LEADER_ERRORS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FetchSettings:
     """Settings of a fetcher. `reset` is EARLIEST or LATEST, for positions out of range; None raises the error."""
 

@@ -5,11 +5,11 @@ import json
 import struct
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.cli.console.properties import is_true, separator
 from broker.cli.shared.failure import CommandFailed
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, TimestampType
 from protocol.records.reader import FullRecord
 from storage.directories.checkpoints import TopicPartition
@@ -61,7 +61,7 @@ def deserializer(name: str | None) -> Deserializer:
     return DESERIALIZERS[short]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LineWriter:
     """Formatter of records as text: the printed parts, their separators and deserializers."""
 

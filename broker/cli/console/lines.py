@@ -3,11 +3,11 @@
 import os
 import select
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.cli.console.properties import is_true, separator
 from broker.cli.shared.failure import CommandFailed
+from protocol.lazy_dataclass import lazy_dataclass
 
 READ_BYTES = 1 << 18
 MAX_LINE_BYTES = 64 << 20
@@ -22,7 +22,7 @@ class ParsedLine(NamedTuple):
     headers: list[Header]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LineFormat:
     """Format "headers<delimiter>key<separator>value"; headers and key are optional."""
 

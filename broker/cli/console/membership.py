@@ -7,7 +7,6 @@ from the group.
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from broker.cli.console.range_assignor import assign_ranges
 from broker.cli.groups.view import CONSUMER_PROTOCOL, VERSION_BYTES, read_assignment
@@ -15,6 +14,7 @@ from broker.cli.shared.offsets import LAST_VERSION_WITH_NAMES, by_topic, check_c
 from broker.client import Client, ClientError, Connection, raise_for
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.common_records import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
@@ -42,7 +42,7 @@ PURPOSE = "group"
 REJOIN_ERRORS = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MemberSettings:
     """Settings of a member, in ms, with the defaults of Kafka's consumer."""
 

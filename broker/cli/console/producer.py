@@ -7,12 +7,13 @@ producer id and sequence (KIP-98). A retry sends the same bytes.
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.cli.console.partitioner import partition_of_key
 from broker.client import Client, raise_for
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.batch import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, next_sequence
@@ -39,7 +40,7 @@ the former transaction are being written.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ProducerSettings:
     """Settings of a producer. `acks` is -1 (all), 0 or 1; `batch_bytes` is the maximum batch size."""
 
@@ -53,7 +54,7 @@ class ProducerSettings:
     transaction_timeout_ms: int = 60_000
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _OpenBatch:
     """The batch of a partition that still accepts records."""
 

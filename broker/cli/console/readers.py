@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from broker.cli.console.fetcher import ConsumerRecord, Fetcher
 from broker.cli.console.membership import GroupMembership, MemberSettings
@@ -11,12 +10,13 @@ from broker.cli.shared.cluster_view import topic_pattern
 from broker.cli.shared.failure import CommandFailed
 from broker.client import Client
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.directories.checkpoints import TopicPartition
 
 NEW_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Subscription:
     """The partitions to read and their start. `partition` None: all; `start` applies where no offset is committed."""
 

@@ -5,8 +5,10 @@ Times are ms since 1970 on the clock of this machine unless a name says otherwis
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 """States of a group between two stable assignments, of the classic and the consumer protocol."""
@@ -58,7 +60,7 @@ class TrafficFacts(NamedTuple):
     messages_in: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class NodeFacts:
     """DescribeNode of one node. Counters begin at the start of its process; -1 for a counter that it lacks.
 
@@ -92,7 +94,7 @@ class NodeFacts:
     traffic: Sequence[TrafficFacts] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """A registered broker. `failure` is the reason why it does not answer, None if it does or is fenced.
 
@@ -120,7 +122,7 @@ class VoterFacts(NamedTuple):
     last_caught_up_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MetadataQuorumFacts:
     """The metadata quorum by its leader; `leader_id` is negative without an active controller."""
 
@@ -162,7 +164,7 @@ class UncheckedFact(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """The cluster at one moment.
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.cli.dump.decoders import DecodedRecord, Decoder, Printable, shown_text
@@ -10,6 +9,7 @@ from broker.cli.dump.entries import DumpEntry, TextLine
 from broker.cli.dump.message_json import message_json
 from protocol.compiler import decode
 from protocol.errors import DecodeError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.records.batch import (
     HEADER_SIZE,
@@ -36,7 +36,7 @@ class BinaryFile(Protocol):
     def fileno(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BatchOptions:
     """Options of a dump. `deep` prints records, `decoder` their content; `max_bytes` limits the dumped batches."""
 
@@ -46,7 +46,7 @@ class BatchOptions:
     max_bytes: int = UNLIMITED
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BatchLine:
     """A batch: its header, its position, and whether its checksum matches."""
 
@@ -92,7 +92,7 @@ class BatchLine:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RecordLine:
     """A record. `control` is the label and content of a control record, `decoded` the output of the decoder."""
 

@@ -1,7 +1,8 @@
 """The entries of a dump: each prints itself as a line of text and as a JSON document."""
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class DumpEntry(Protocol):
@@ -18,7 +19,7 @@ class DumpError(Exception):
     """A file whose content does not match its name."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TextLine:
     """A line of text. It appears in the JSON output only with a `kind`."""
 
@@ -32,7 +33,7 @@ class TextLine:
         return None if self.kind is None else {"kind": self.kind, "message": self.content.strip()}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FieldsLine:
     """Named numbers, printed as "name: value name: value"."""
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import click
@@ -19,6 +18,7 @@ from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.session import session
 from broker.client import Client
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.list_groups import ListedGroup
 
@@ -51,7 +51,7 @@ def reset_options(command: F) -> F:
     return command
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ChosenGroups:
     """The groups that an action applies to; `listed` lists all of the command's type."""
 

@@ -6,10 +6,10 @@ The command collects the candidates (committed, earliest, latest, by time) and c
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.directories.checkpoints import TopicPartition
 
 
@@ -29,7 +29,7 @@ class ResetStrategy(Enum):
     FROM_FILE = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ResetSpecification:
     """A reset. `number` is the offset, the shift, or the time in ms since 1970, depending on the strategy."""
 
@@ -37,7 +37,7 @@ class ResetSpecification:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ResetCandidates:
     """Offsets of a partition. `committed` is None without a commit, `by_time` without a record at or after the time."""
 

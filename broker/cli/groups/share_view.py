@@ -1,12 +1,12 @@
 """Descriptions of share groups, and the start offsets of their share partitions (KIP-932)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from broker.cli.groups.view import coordinator_of, listed_groups
 from broker.cli.shared.offsets import by_topic
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -30,7 +30,7 @@ from storage.directories.checkpoints import TopicPartition
 SHARE = "share"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ShareGroupView:
     """A group as its coordinator, (node id, host, port), describes it."""
 
@@ -42,7 +42,7 @@ class ShareGroupView:
         return self.described.group_id
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ShareOffset:
     """The start offset of a share partition; None for what the coordinator does not know."""
 

@@ -1,7 +1,6 @@
 """Descriptions of streams groups, and their topics."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
@@ -10,6 +9,7 @@ from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import committed_offsets
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from protocol.messages.list_groups import ListedGroup
 from protocol.messages.streams_group_describe import (
@@ -25,7 +25,7 @@ _DELETION_TIMEOUT_MS = 30_000
 _INTERNAL_SUFFIXES = ("-changelog", "-repartition", "-topic")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamsGroupView:
     """A group as its coordinator, (node id, host, port), describes it."""
 

@@ -1,12 +1,13 @@
 """Descriptions of classic and consumer groups in one form, from the API that serves the group."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.client import Client, Connection, raise_for
 from protocol.api_keys import ApiKey
 from protocol.compiler import decode
 from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import consumer_group_describe as modern
 from protocol.messages import describe_groups as classic
 from protocol.messages.common_records import ConsumerProtocolAssignment
@@ -19,7 +20,7 @@ CONSUMER_PROTOCOL = "consumer"
 VERSION_BYTES = 2
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MemberDescription:
     """A member. `epoch` and `target` are those of the consumer protocol (KIP-848), None in classic groups."""
 
@@ -32,7 +33,7 @@ class MemberDescription:
     target: list[TopicPartition] | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class GroupDescription:
     """A group. `epoch` and `target_epoch` are None in classic groups; `coordinator` is (node id, host, port)."""
 

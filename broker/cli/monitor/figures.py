@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from broker.cli.diagnosis.facts import BrokerFacts, ClusterFacts, NodeFacts
 from broker.cli.diagnosis.partition_rules import effective_min_isr
+from protocol.lazy_dataclass import lazy_dataclass
 
 ORDERS: Final = ("id", "in", "out", "requests", "lag")
 """Orders of brokers; topics follow by traffic in or out."""
@@ -56,7 +56,7 @@ class ReplicaRow(NamedTuple):
     silent_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Figures:
     """One frame. Remote figures are None without remote storage."""
 

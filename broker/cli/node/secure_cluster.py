@@ -9,7 +9,6 @@ start continues. Settings of clients are written at each start, because ports ma
 import datetime
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +33,7 @@ from broker.supervisor.secure_settings import (
     node_client_settings,
 )
 from broker.tls.authority import IssuedCertificate, PrivateAuthority, certificate_pem, key_id
+from protocol.lazy_dataclass import lazy_dataclass
 
 AUTHORITY_KEY_FILE: Final = "ca-key.pem"
 PASSWORD_FILE: Final = "admin.password"
@@ -50,7 +50,7 @@ def new_password() -> str:
     return secrets.token_urlsafe(PASSWORD_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SecureNode:
     """A node of a secure cluster: the names in its certificate, and HOST:PORT for clients and for other nodes."""
 
@@ -59,7 +59,7 @@ class SecureNode:
     internal_addresses: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SecureDirectory:
     """The files below `path`. Methods block and raise CommandFailed or OSError."""
 

@@ -7,12 +7,13 @@ acknowledgements. Records that are never acknowledged are released when the sess
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from broker.cli.share.membership import Assignment, ShareMembership
 from broker.client import Client, Connection, raise_for
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import share_acknowledge as acknowledging
 from protocol.messages import share_fetch as fetching
 from protocol.primitives import Uuid
@@ -59,7 +60,7 @@ class ShareRecord(NamedTuple):
 Key = tuple[Uuid, int]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Session:
     """The share session with one leader, and acknowledgements that the next request carries."""
 

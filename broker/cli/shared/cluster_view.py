@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.client import Client, raise_for
 from protocol.api_keys import ApiKey
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -27,7 +28,7 @@ UNKNOWN_TOPIC = 3
 MAX_PARTITIONS_PER_RESPONSE = 2000
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionInfo:
     """A partition. `eligible` and `last_known` are None if the broker does not report them (KIP-966)."""
 
@@ -43,7 +44,7 @@ class PartitionInfo:
         return len(self.isr) < len(self.replicas)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicInfo:
     """A topic. `configs` holds the configs set at any level, by name, and is empty until `fill_configs`; `shown` holds
     the partitions that a command prints.

@@ -6,7 +6,6 @@ controller endpoints finds the active controller first (KIP-919).
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import click
@@ -15,6 +14,7 @@ from broker.cli.shared.options import DEFAULT_BOOTSTRAP
 from broker.cli.shared.session import session
 from broker.client import Client, Connection, Endpoint, raise_for
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -44,7 +44,7 @@ def target_options(command: F) -> F:
     )(command)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Target:
     """The bootstrap servers and client configuration given before the action."""
 

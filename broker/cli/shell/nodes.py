@@ -4,7 +4,6 @@ A directory creates a child on lookup, so that only the visited part of a large 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -33,6 +32,7 @@ from broker.metadata.image.security_image import (
     ScramMechanism,
 )
 from broker.metadata.image.topic_image import TopicImage, TopicsImage
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 
 _LONGS: Final = Struct(">qq")
@@ -51,14 +51,14 @@ _QUOTA_TYPES: Final = {"client-id": "clientId", "ip": "ip", "user": "user"}
 """Entity types in Kafka's order, with Kafka's names in the node of a quota."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LeafNode:
     """A file, whose text is created when it is read."""
 
     read: Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DirectoryNode:
     """A directory. `names` are unsorted; `child` returns None for an unknown name."""
 

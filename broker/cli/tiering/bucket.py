@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.cli.shared.failure import CommandFailed
 from broker.config.environment import settings_from_environment
 from broker.config.errors import ConfigError
 from broker.config.load import parse_override, read_properties
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.files import OsFileSystem
 from storage.tiered.bucket.inventory import BucketReader
 from storage.tiered.errors import ObjectStoreError, RemoteStorageError, StoreUnavailable
@@ -39,7 +39,7 @@ READERS = 16
 """Manifests that are read concurrently: each is a round trip to the store."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RemoteBucket:
     """An open bucket. `storage` reads compressed and encrypted segments; `reader` serves recovery and audits."""
 

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from broker.cli.shared.offsets import CONSUMER_REPLICA_ID, EARLIEST, LATEST
 from broker.client import Client, raise_for
 from protocol.api_keys import ApiKey
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -25,7 +25,7 @@ FIRST_VERSIONS = {EARLIEST: 1, LATEST: 1, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """First version of ListOffsets that supports each timestamp."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PartitionLogBounds:
     """Log bounds of a partition, as reported by its leader; None if a bound is unknown.
 

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import click
 
 from broker.cli.shared.output import print_columns, width_of
 from broker.cli.tiering.cluster import Cluster, PartitionLogBounds
 from broker.cli.tiering.metadata_topic import METADATA_TOPIC
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import uuid_to_text
 from storage.directories.checkpoints import TopicPartition
 from storage.tiered.bucket.inventory import PartitionInventory
@@ -32,7 +32,7 @@ HEADINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSummary:
     """Remote segments of a partition. Sizes and times are of finished segments, times those of records in ms."""
 
@@ -63,7 +63,7 @@ class RemoteSummary:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RemotePartitionRow:
     """A partition. `bounds` and `local_bytes` are the cluster's; `exists` is False if the cluster lacks it."""
 

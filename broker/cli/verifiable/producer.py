@@ -4,7 +4,6 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import click
 
@@ -17,6 +16,7 @@ from broker.cli.shared.session import read_properties, session
 from broker.cli.verifiable.events import emit, ended_by_signals, text
 from broker.client import Client, ClientError
 from protocol.errors import KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.records.builder import Record
 
 LINGER_S = 0.005
@@ -24,7 +24,7 @@ CLIENT_ID = "verifiable-producer"
 NO_LIMIT = -1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Plan:
     """The records to send. -1 is no limit of `records` or `rate`; `create_time_ms` -1 is the present time."""
 

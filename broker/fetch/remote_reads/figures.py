@@ -1,9 +1,9 @@
 """The counters of remote reads."""
 
-from dataclasses import dataclass
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteReadFigures:
     """Counters since the start.
 

@@ -31,7 +31,6 @@ outage once, and uses the error level only for failures that need an operator.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
@@ -51,6 +50,7 @@ from broker.runtime.partitions.partition_reads import FetchParams, bound_of
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.locations import Holes, Located, RemoteLocations, SegmentMissing
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.index.transaction import AbortedTxn
 from storage.tiered.errors import CorruptRemoteData, RemoteMetadataNotReady, RemoteResourceNotFound
@@ -76,7 +76,7 @@ POSITIONS_MAX: Final = 1_000
 """Number of readers whose next position is remembered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteReadSettings:
     """Settings of the reads.
 

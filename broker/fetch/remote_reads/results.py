@@ -6,17 +6,17 @@ Delivered results are evicted first.
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
 from broker.runtime.loop.waiters import Deadline, Deadlines
+from protocol.lazy_dataclass import lazy_dataclass
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Memory:
     """Memory that several results share: `kept` counts the results, `awaiting` those that are not delivered."""
 
@@ -25,7 +25,7 @@ class _Memory:
     awaiting: int
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Kept(Generic[V]):
     value: V
     memory: _Memory

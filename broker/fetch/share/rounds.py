@@ -6,7 +6,6 @@ only remote storage holds are read in the background, as for other consumers, an
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.fetch.remote_fetch import RemoteFetch
@@ -20,6 +19,7 @@ from broker.share.fetched import fetched_batches
 from broker.share.records import AcquiredRecords, AcquireMode, AcquireRequest, FetchedBatches
 from broker.share.sessions import ShareMember, TopicPartitionId
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from storage.local_log import LogSlice
@@ -39,7 +39,7 @@ class ShareFetchOptions(NamedTuple):
     mode: AcquireMode
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SharedRecords:
     """Records of one partition that the member has acquired, or an error."""
 

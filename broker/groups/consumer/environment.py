@@ -1,7 +1,7 @@
 """The surroundings of consumer groups: settings, assignors, the cluster's topics and dynamic group configs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -9,6 +9,7 @@ from broker.groups.consumer.assignors.assignor import PartitionAssignor
 from broker.groups.consumer.assignors.range import RangeAssignor
 from broker.groups.consumer.assignors.uniform import UniformAssignor
 from broker.groups.consumer.topics import NoTopics, TopicsView
+from protocol.lazy_dataclass import lazy_dataclass
 
 REGEX_BATCH_INTERVAL_MS: Final = 10_000
 """The least time between two look-ups of a group's regular expressions; a constant in Kafka."""
@@ -44,7 +45,7 @@ def _standard_assignors() -> Mapping[str, PartitionAssignor]:
     return {UniformAssignor.name: UniformAssignor(), RangeAssignor.name: RangeAssignor()}
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConsumerGroupEnvironment:
     """Settings under Kafka's names `group.consumer.*`, and look-ups. The first of `assignors` is the default.
 

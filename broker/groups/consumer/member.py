@@ -1,11 +1,12 @@
 """A member of a consumer group: its subscription, and its way to the target assignment."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Final
 
 from broker.groups.consumer.assignment import NO_PARTITIONS, Assignment, each_partition, union
 from broker.groups.member import SupportedProtocol
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 JOIN_EPOCH: Final = 0
@@ -28,7 +29,7 @@ class ReconciliationState(IntEnum):
         return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ClassicProtocolSupport:
     """The JoinGroup data of a member that uses the classic protocol within a consumer group."""
 
@@ -36,7 +37,7 @@ class ClassicProtocolSupport:
     protocols: tuple[SupportedProtocol, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
     """A member as its record describes it. `topic_regex` is empty without a pattern."""
 
@@ -60,7 +61,7 @@ MemberSubscription = tuple[frozenset[str], str]
 """Topic names and pattern; members with equal subscriptions read the same topics."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MemberAssignment:
     """The partitions of a member now. `revoking` are partitions that the member must give up, and still owns.
 

@@ -1,14 +1,15 @@
 """The settings of share groups, and their view of the cluster."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.groups.consumer.environment import MemberIntervals
 from broker.groups.consumer.topics import NoTopics, TopicsView
 from broker.groups.share.assignor import ShareAssignor, SimpleAssignor
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ShareGroupEnvironment:
     """Settings under Kafka's names `group.share.*`, and look-ups.
 

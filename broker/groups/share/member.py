@@ -1,11 +1,11 @@
 """A member of a share group. Its assignment has the form of a consumer group's, and nothing to revoke."""
 
-from dataclasses import dataclass
+from protocol.lazy_dataclass import lazy_dataclass
 
 SHARE_MEMBER_ID_MAX_LENGTH = 36
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ShareGroupMember:
     """A member as its record describes it."""
 

@@ -8,10 +8,11 @@
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 UNKNOWN_TOPIC_NAME: Final = "<UNKNOWN>"
@@ -29,7 +30,7 @@ TopicMap = Mapping[Uuid, NamedPartitions]
 _NO_TOPICS: Final[TopicMap] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GroupSharePartitions:
     """The three sets, by topic id. `began_ms` is the time at which this node learned of the initialization."""
 

@@ -1,11 +1,11 @@
 """Requests of a group coordinator about share partitions of one group, and the answers in the responses."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from broker.coordination.share_partition_key import SharePartitionKey
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.messages import delete_share_group_state as deletion
 from protocol.messages import initialize_share_group_state as initialization
@@ -49,7 +49,7 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Answered(Generic[A]):
     """An answer about one share partition; `value` is None with an error, and where the answer is success alone."""
 
@@ -75,7 +75,7 @@ class StateRequest(Protocol[A]):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class InitializationRequest:
     """Begins a state epoch at start offsets."""
 
@@ -102,7 +102,7 @@ class InitializationRequest:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class DeletionRequest:
     """Deletes states."""
 
@@ -123,7 +123,7 @@ class DeletionRequest:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SummaryRequest:
     """Reads offsets."""
 
@@ -149,7 +149,7 @@ class SummaryRequest:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class EndOffsetRequest:
     """Asks partition leaders for high watermarks. `topic_name` returns the name of a share partition's topic."""
 

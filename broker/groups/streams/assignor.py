@@ -13,18 +13,18 @@ too few processes. Kafka 4.2 assigns no warm-up tasks, and its assignor looks at
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from logging import getLogger
 
 from broker.groups.streams.configuration import ConfiguredSubtopology
 from broker.groups.streams.tasks import TaskId, Tasks, each_task, task_set_from
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 
 _log = getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamsAssignmentMember:
     """A member to assign tasks to: its process, and its tasks in the target assignment before."""
 

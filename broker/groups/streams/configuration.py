@@ -11,13 +11,13 @@ A violation does not fail the heartbeat. Members get a status, and no tasks, unt
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from broker.groups.consumer.topics import TopicsView
 from broker.groups.streams.topology import InternalTopic, StreamsSubtopology, StreamsTopology
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 
 _NAMES_IN_A_STATUS: Final = 3
 
@@ -42,7 +42,7 @@ class TopicProblem(Exception):
         self.detail = detail
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConfiguredSubtopology:
     """A subtopology with the number of its tasks. Its internal topics have partition counts."""
 
@@ -60,7 +60,7 @@ class ConfiguredSubtopology:
         return (*self.repartition_sources, *self.changelogs)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
     """A topology with its tasks, by subtopology id in order; no subtopologies where a topic problem prevents them."""
 

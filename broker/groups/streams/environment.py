@@ -1,10 +1,10 @@
 """The surroundings of streams groups: settings, the cluster's topics and dynamic group configs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.groups.consumer.topics import NoTopics, TopicsView
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class StreamsGroupSettings(NamedTuple):
@@ -16,7 +16,7 @@ class StreamsGroupSettings(NamedTuple):
     num_standby_replicas: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamsGroupEnvironment:
     """Settings under Kafka's names `group.streams.*`, and look-ups.
 

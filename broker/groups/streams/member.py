@@ -1,10 +1,11 @@
 """A member of a streams group: its description, and its way to the target assignment."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Final
 
 from broker.groups.streams.tasks import NOTHING_ASSIGNED, AssignedTasks
+from protocol.lazy_dataclass import lazy_dataclass
 
 DELAYED_EPOCH: Final = 1
 """The member epoch during the initial rebalance delay; the first group epoch is the next one."""
@@ -24,7 +25,7 @@ class TaskReconciliationState(IntEnum):
         return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UserEndpoint:
     """The address of an instance for interactive queries."""
 
@@ -32,7 +33,7 @@ class UserEndpoint:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamsGroupMember:
     """A member as its record describes it. Members of one Streams instance have the same process id."""
 
@@ -48,7 +49,7 @@ class StreamsGroupMember:
     client_tags: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamsMemberAssignment:
     """The tasks of a member now. `revoking` are tasks that the member must give up, and still owns.
 

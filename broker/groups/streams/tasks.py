@@ -5,10 +5,12 @@ catches up before it becomes active). Kafka 4.2 assigns no warm-up tasks, but re
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 TaskSet = Mapping[str, frozenset[int]]
 """The partitions of each subtopology; no subtopology has an empty set."""
@@ -34,7 +36,7 @@ class TaskIdList(Protocol):
     partitions: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Tasks:
     """The tasks of a member by role, as in a target assignment."""
 
@@ -46,7 +48,7 @@ class Tasks:
         return bool(self.active or self.standby or self.warmup)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AssignedTasks:
     """The tasks that a member has now, by role."""
 

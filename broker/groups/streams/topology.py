@@ -1,13 +1,14 @@
 """A topology as a member describes it: subtopologies, with their source and internal topics (KIP-1071)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class InternalTopic:
     """A repartition or changelog topic. `partitions` 0: follows from other topics; `replication_factor` 0: default."""
 
@@ -20,7 +21,7 @@ class InternalTopic:
         return replace(self, partitions=count)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CopartitionedTopics:
     """Source topics that must have equal partition counts, by their indexes in the subtopology's lists."""
 
@@ -29,7 +30,7 @@ class CopartitionedTopics:
     repartition_sources: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamsSubtopology:
     """A part of the topology whose tasks run independently of other parts."""
 
@@ -58,7 +59,7 @@ class StreamsSubtopology:
             yield frozenset((*sources, *internal))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StreamsTopology:
     """The subtopologies by id, in the order of the member. A later version of a topology has a higher epoch."""
 

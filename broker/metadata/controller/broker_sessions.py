@@ -5,11 +5,11 @@ transitions on a heartbeat are Kafka's.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from protocol.ids import BrokerEpoch, BrokerId, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class BrokerControlState(Enum):
@@ -24,7 +24,7 @@ class BrokerControlState(Enum):
 UNKNOWN_OFFSET: Final = Offset(-1)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Session:
     epoch: BrokerEpoch
     fenced: bool

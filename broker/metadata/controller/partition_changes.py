@@ -6,7 +6,6 @@ leader and the removed replicas decide whether the leader epoch grows.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from broker.metadata.image.partition import (
 )
 from broker.metadata.image.records import VersionedRecord
 from protocol.ids import BrokerId
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
 
@@ -39,7 +39,7 @@ class Elected(NamedTuple):
     unclean: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ElectionRules:
     """The cluster-wide rules of elections."""
 

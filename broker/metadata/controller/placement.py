@@ -7,8 +7,9 @@ one position later. After one leader per unfenced broker everything is shuffled,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class PlacementRandom(Protocol):
@@ -73,7 +74,7 @@ class _RackMembers(NamedTuple):
     fenced: list[int]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Ring:
     """Brokers in turn. Each round begins one position later than the previous one."""
 
@@ -95,7 +96,7 @@ class _Ring:
         random.shuffle(self.members)
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Rack:
     unfenced: _Ring
     fenced: _Ring

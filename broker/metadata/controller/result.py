@@ -1,10 +1,10 @@
 """Results of controller commands: records to append, and a response to hold back until they are committed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from broker.metadata.image.records import VersionedRecord
+from protocol.lazy_dataclass import lazy_dataclass
 
 R = TypeVar("R", covariant=True)
 S = TypeVar("S")
@@ -19,7 +19,7 @@ RECORDS_PER_SPLIT_BATCH: Final = 1_000
 PARTITIONS_PER_PART: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ControllerResult(Generic[R]):
     """The records and response of a command. `atomic` records take effect together; others may be split in order."""
 
@@ -35,7 +35,7 @@ class ControllerResult(Generic[R]):
         return [self.records[start : start + RECORDS_PER_SPLIT_BATCH] for start in starts]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PartialResult(Generic[R]):
     """The first part of a command's records, and the command that continues from there in a later turn.
 

@@ -5,7 +5,7 @@ touched by heartbeats.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple, Protocol
 
 from broker.metadata.controller.broker_sessions import BrokerSessions
@@ -17,6 +17,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.image.partition_index import PartitionIndex
 from protocol.ids import Offset
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
@@ -101,7 +102,7 @@ class SingleVoterQuorum(NamedTuple):
     voter_ids: tuple[int]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TokenSettings:
     """Settings of delegation tokens. `secret` None disables them; no token lives longer than `max_lifetime_ms`."""
 
@@ -111,7 +112,7 @@ class TokenSettings:
     expiry_check_interval_ms: int = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MutationQuotaSettings:
     """The period of the mutation quota's burst: `window_count` windows of `window_size_ms`."""
 
@@ -119,7 +120,7 @@ class MutationQuotaSettings:
     window_size_ms: int = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Settings of a controller.
 
@@ -141,7 +142,7 @@ class ControllerSettings:
     remote_metadata_deletion_enable: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ControllerState:
     """The controller's state. `registration_offsets` has the offset of each broker's latest registration record.
 

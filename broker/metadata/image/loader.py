@@ -5,7 +5,7 @@ image are the same object; all other nodes feed it committed batches.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from broker.metadata.image.delta import MetadataDelta
@@ -13,6 +13,7 @@ from broker.metadata.image.features import SUPPORTED_FEATURES, VersionRange
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.metadata.image.records import InvalidMetadata, MetadataRecord
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 _MARKERS: Final = frozenset({BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord})
@@ -35,7 +36,7 @@ class Publication(NamedTuple):
     image: MetadataImage
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LoaderState:
     """The complete state of a loader; immutable, so that a reference suffices to revert.
 
@@ -55,6 +56,9 @@ class LoaderState:
         return self.transaction_offset >= 0
 
 
+_EMPTY: Final = LoaderState()
+
+
 class MetadataLoader:
     """Replays batches in order; `state` may be read at any time, and assigned to revert.
 
@@ -62,7 +66,7 @@ class MetadataLoader:
     """
 
     def __init__(
-        self, state: LoaderState = LoaderState(), *, supported: Mapping[str, VersionRange] | None = SUPPORTED_FEATURES
+        self, state: LoaderState = _EMPTY, *, supported: Mapping[str, VersionRange] | None = SUPPORTED_FEATURES
     ) -> None:
         self.state = state
         self._supported = supported

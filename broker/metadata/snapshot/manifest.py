@@ -8,10 +8,10 @@ removed meanwhile. The content is a claim of any writer to the store; this modul
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 
 VERSION: Final = 1
 LATEST: Final = "latest.json"
@@ -30,7 +30,7 @@ class InvalidManifest(ValueError):
     """The reason, as one sentence for a log, why bytes are not a snapshot manifest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotManifest:
     """A manifest. `end_offset` is exclusive, `epoch` the leader epoch of the last record before it.
 

@@ -1,17 +1,22 @@
 """Sends spans through OpenTelemetry's OTLP/HTTP exporter, on a thread."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.metrics.otel.exporter_messages import ExporterMessages
 from broker.metrics.otel.points import SCOPE
 from broker.metrics.otel.sender import Threads
 from broker.metrics.otel.settings import SpanSettings
 from broker.metrics.otel.span_buffer import RequestSpan
+from broker.metrics.otel.span_export import ExportFailure
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
+    from requests import Response
+
+_RETRYABLE: Final = frozenset({429, 502, 503, 504})
+"""HTTP statuses after which a receiver may accept the same data (OTLP, "Retryable Response Codes")."""
 
 
 class OtlpSpanSender:
@@ -20,7 +25,11 @@ class OtlpSpanSender:
     def __init__(self, settings: SpanSettings, threads: Threads) -> None:
         from opentelemetry.exporter.otlp.proto.http import Compression
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from requests import Session
 
+        session = Session()
+        session.hooks["response"].append(self._note_status)
+        self._status: int | None = None
         self._attributes = settings.attributes
         self._threads = threads
         self._exporter: SpanExporter = OTLPSpanExporter(
@@ -28,26 +37,36 @@ class OtlpSpanSender:
             headers=dict(settings.headers),
             timeout=settings.timeout_s,
             compression=Compression.Gzip,
+            session=session,
         )
         self._messages = ExporterMessages(self._exporter)
 
-    async def send(self, spans: Sequence[RequestSpan]) -> str | None:
-        """Encode and send. Return the reason of a failure; None after success."""
+    async def send(self, spans: Sequence[RequestSpan]) -> ExportFailure | None:
+        """Encode and send. Return the failure; None after success."""
         return await self._threads.submit(lambda: self._send(spans))
 
     def close(self) -> None:
         """End the retries of a running export."""
         self._exporter.shutdown()
 
-    def _send(self, spans: Sequence[RequestSpan]) -> str | None:
+    def _note_status(self, response: "Response", **_: object) -> None:
+        self._status = response.status_code
+
+    def _send(self, spans: Sequence[RequestSpan]) -> ExportFailure | None:
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         self._messages.begin()
+        self._status = None
         try:
             result = self._exporter.export(readable_spans(spans, self._attributes))
         except Exception as error:  # noqa: BLE001  whatever fails in the exporter must not stop the node
-            return f"{type(error).__name__}: {error}"
-        return None if result is SpanExportResult.SUCCESS else self._messages.text
+            return ExportFailure(f"{type(error).__name__}: {error}")
+        if result is SpanExportResult.SUCCESS:
+            return None
+        return ExportFailure(self._messages.text, is_final=self._is_refused_for_good())
+
+    def _is_refused_for_good(self) -> bool:
+        return self._status is not None and self._status not in _RETRYABLE
 
 
 def readable_spans(spans: Sequence[RequestSpan], attributes: Mapping[str, str]) -> "list[ReadableSpan]":

@@ -5,9 +5,9 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from importlib import metadata as packages
 from typing import TYPE_CHECKING, Final
 
+from broker.build_form import release
 from broker.config.broker_config import BrokerConfig
 from broker.coordination.share_partition_key import SharePartitionKey
 from broker.metrics.loop_lag import LoopLag
@@ -88,7 +88,7 @@ class NodeStatus:
         clock, stats = self._runtime.clock, [each for server in self._servers for each in server.stats.values()]
         return DescribeNodeResponse(
             node_id=self._config.node_id,
-            release=packages.version("ottla"),
+            release=release(),
             time_ms=clock.now_ms(),
             uptime_ms=int(clock.monotonic_ms() - self._began_ms),
             cpu_ms=int(time.process_time() * 1000),

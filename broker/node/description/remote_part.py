@@ -3,10 +3,10 @@
 import asyncio
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from broker.node.remote import RemoteStoragePart
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.describe_node import DescribedPartition, DescribedSegment
 from storage.tiered.errors import RemoteMetadataNotReady
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
@@ -14,7 +14,7 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicId
 _ROWS_PER_TURN: Final = 2_000
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _RemoteTotals:
     """The finished segments of a partition, and the newest of all."""
 

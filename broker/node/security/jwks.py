@@ -9,12 +9,12 @@ import logging
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from broker.clock import Clock
 from broker.sasl.server.access_tokens import VerificationKey, parse_keys
+from protocol.lazy_dataclass import lazy_dataclass
 
 log = logging.getLogger("broker.sasl")
 
@@ -23,7 +23,7 @@ _TIMEOUT_S: Final = 10.0
 _SCHEMES: Final = ("file", "http", "https")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class KeySetSettings:
     """The URL of a key set (file, http or https), and times in ms."""
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from broker.clock import Clock
@@ -21,16 +20,16 @@ from broker.sasl.server.access_tokens import (
     suitable,
 )
 from broker.sasl.server.oauthbearer import OAUTHBEARER, CheckedToken, CheckToken, OAuthBearerServer
+from protocol.lazy_dataclass import lazy_dataclass
 
 log = logging.getLogger("broker.sasl")
 
-HANDLER_KEY: Final = "sasl.server.callback.handler.class"
 _MODULE: Final = "OAuthBearerLoginModule"
 _SIGNED_HANDLER: Final = "OAuthBearerValidatorCallbackHandler"
 _UNSECURED_HANDLER: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SignedTokens:
     """Tokens are checked with the keys of an identity provider."""
 

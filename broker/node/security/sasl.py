@@ -7,8 +7,8 @@ import hmac
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
 
 from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.sasl import SaslServices
@@ -20,13 +20,6 @@ from broker.metadata.controller.delegation_tokens import token_hmac
 from broker.metadata.controller.scram import MIN_ITERATIONS, scram_keys
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.security_image import ScramCredential, ScramImage, ScramMechanism
-from broker.node.security.oauthbearer import (
-    HANDLER_KEY,
-    OAuthBearerSettings,
-    build_check,
-    build_exchange,
-    oauthbearer_settings,
-)
 from broker.sasl.client.login_settings import PLAIN, SASL_PROTOCOLS
 from broker.sasl.jaas import parse_jaas
 from broker.sasl.mechanism import ServerExchange
@@ -34,8 +27,13 @@ from broker.sasl.server.mechanisms import OfferedMechanism
 from broker.sasl.server.oauthbearer import OAUTHBEARER
 from broker.sasl.server.plain import PlainServer
 from broker.sasl.server.scram import DecoyRules, ScramServer, StoredCredential, TokenCredential
+from protocol.lazy_dataclass import lazy_dataclass
+
+if TYPE_CHECKING:
+    from broker.node.security.oauthbearer import OAuthBearerSettings
 
 MECHANISMS_KEY: Final = "sasl.enabled.mechanisms"
+HANDLER_KEY: Final = "sasl.server.callback.handler.class"
 SCRAM: Final = {mechanism.name.replace("_", "-"): mechanism for mechanism in ScramMechanism}
 _SERVED: Final = (PLAIN, *SCRAM, OAUTHBEARER)
 _HANDLERS: Final = ("PlainServerCallbackHandler", "ScramServerCallbackHandler")
@@ -45,13 +43,13 @@ _SALT_BYTES: Final = 20
 _DECOY_KEY_BYTES: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _ListenerSettings:
     """The mechanisms of a listener, each with the longest session in ms, and what PLAIN and OAUTHBEARER need."""
 
     max_reauth_ms: Mapping[str, int]
     passwords: Mapping[str, str] = field(repr=False)
-    tokens: OAuthBearerSettings | None
+    tokens: "OAuthBearerSettings | None"
 
 
 class NodeSasl:
@@ -164,6 +162,8 @@ def _begin(
         return lambda: PlainServer(settings.passwords)
     if mechanism == OAUTHBEARER:
         assert settings.tokens is not None
+        from broker.node.security.oauthbearer import build_check, build_exchange
+
         check = build_check(settings.tokens, clock)
         return lambda: build_exchange(check)
     return lambda: ScramServer(mechanism, credentials)
@@ -188,8 +188,15 @@ def _settings(config: BrokerConfig, listener: str) -> _ListenerSettings:
     return _ListenerSettings(
         {name: _max_reauth_ms(config, prefix, name) for name in mechanisms},
         _passwords(config, prefix, listener) if PLAIN in mechanisms else {},
-        oauthbearer_settings(config, listener) if OAUTHBEARER in mechanisms else None,
+        _tokens(config, listener) if OAUTHBEARER in mechanisms else None,
     )
+
+
+def _tokens(config: BrokerConfig, listener: str) -> "OAuthBearerSettings":
+    # Local import: other mechanisms need neither PyJWT nor cryptography, which take 45 ms and 5 MB.
+    from broker.node.security.oauthbearer import oauthbearer_settings
+
+    return oauthbearer_settings(config, listener)
 
 
 def _check_handler(config: BrokerConfig, prefix: str, mechanism: str) -> None:

@@ -1,10 +1,11 @@
 """Majority arithmetic over votes and end offsets."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 
 from protocol.ids import BrokerId, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class Outcome(Enum):
@@ -24,7 +25,7 @@ def agreed_offset(end_offsets: Iterable[Offset]) -> Offset:
     return ordered[len(ordered) // 2] if ordered else Offset(-1)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Ballot:
     """One election among a fixed set of voters. The first vote of each voter counts."""
 

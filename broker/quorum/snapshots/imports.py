@@ -3,11 +3,11 @@
 Each step except a refusal has a `serial`, which its outcome repeats. Outcomes with an old serial are ignored.
 """
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from broker.quorum.identity import SnapshotId
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 
 TIMED_BYTES: Final = 64 * 1024 * 1024
 """Snapshot bytes per import timeout; a larger snapshot may take proportionally longer."""
@@ -18,7 +18,7 @@ def allowed_ms(timeout_ms: int, size: int) -> int:
     return timeout_ms * (1 + size // TIMED_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FindImport:
     """Find the newest snapshot with an end offset from `least` to `most` inclusive and an epoch up to `epoch`.
 
@@ -31,7 +31,7 @@ class FindImport:
     epoch: LeaderEpoch
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LoadImport:
     """Load and check the found snapshot, which belongs to this log's history, into a file for FinishPart.
 
@@ -42,7 +42,7 @@ class LoadImport:
     snapshot_id: SnapshotId
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RefuseImport:
     """Log why the found snapshot is not of this log's history, and do not find it again. Has no outcome."""
 
@@ -50,7 +50,7 @@ class RefuseImport:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class EndImport:
     """Cancel a step and delete its file. `is_late`: the step exceeded its time limit."""
 
@@ -58,7 +58,7 @@ class EndImport:
     is_late: bool
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ImportFound:
     """The snapshot found; None if there is none or the store does not respond. `size` in bytes, from the manifest."""
 
@@ -67,7 +67,7 @@ class ImportFound:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ImportLoaded:
     """All `size` bytes are in the import file and match the manifest."""
 
@@ -75,7 +75,7 @@ class ImportLoaded:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ImportFailed:
     """The import file is deleted. `is_refused`: the snapshot is invalid; another one may be valid."""
 

@@ -1,7 +1,6 @@
 """Rules for snapshots (KIP-630): when to generate one, how far to raise the log start offset, and valid positions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from broker.quorum.identity import SnapshotId
 from broker.quorum.messages import UNKNOWN_OFFSET
 from broker.quorum.settings import QuorumSettings, StoredSnapshot
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 
 
 class SnapshotReason(Enum):
@@ -20,7 +20,7 @@ class SnapshotReason(Enum):
     TIME = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerSettings:
     """Settings of SnapshotTrigger.
 
@@ -34,7 +34,7 @@ class TriggerSettings:
     interval_ms: int
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Since:
     """Committed bytes since a snapshot, and the number of its records that were modified or deleted."""
 
@@ -160,7 +160,7 @@ class SlowReplicaWait:
         return max(waited, default=UNKNOWN_OFFSET)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TrimRule:
     """Computes the log start offset. Times are wall-clock times in ms; negative retention limits are disabled.
 

@@ -7,7 +7,6 @@ to be unfenced, RUNNING once unfenced.
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -20,6 +19,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.controller_router import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -71,7 +71,7 @@ class MembershipChannel(Protocol):
     def heartbeat(self, request: BrokerHeartbeatRequest) -> Awaitable[BrokerHeartbeatResponse]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BrokerIdentity:
     """The content of a broker's registration. Every process draws a new `incarnation_id`.
 
@@ -96,7 +96,7 @@ class DirectoryFailureUnreported(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LifecycleTimes:
     """Kafka's settings broker.heartbeat.interval.ms, broker.session.timeout.ms, initial.broker.registration.timeout.ms
     and log.dir.failure.timeout.ms.
@@ -106,6 +106,9 @@ class LifecycleTimes:
     session_timeout_ms: int = 9_000
     registration_timeout_ms: int = 60_000
     directory_failure_timeout_ms: int = 30_000
+
+
+_DEFAULT_TIMES: Final = LifecycleTimes()
 
 
 class BrokerLifecycle:
@@ -120,7 +123,7 @@ class BrokerLifecycle:
         channel: MembershipChannel,
         *,
         clock: Clock,
-        times: LifecycleTimes = LifecycleTimes(),
+        times: LifecycleTimes = _DEFAULT_TIMES,
     ) -> None:
         self._identity = identity
         self._channel = channel

@@ -13,7 +13,6 @@ sessions.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -24,6 +23,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.driver import Command
 from protocol.errors import KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
+from protocol.lazy_dataclass import lazy_dataclass
 
 REFUSALS_NEEDED: Final = 2
 """Consecutive refusals that prove the end of a process."""
@@ -66,7 +66,7 @@ Probe = Callable[[RegisteredEndpoint], Awaitable[ProbeResult]]
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Watched:
     epoch: BrokerEpoch
     endpoint: RegisteredEndpoint

@@ -6,7 +6,6 @@ KafkaError for an error code.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from broker.metadata.controller.controller import Controller
@@ -16,6 +15,7 @@ from broker.runtime.controller.controller_router import ControllerRouter, Contro
 from broker.runtime.controller.driver import Command, ControllerDriver
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -47,7 +47,7 @@ _REGISTRATION_VERSIONS = (4, 4)
 _ALTER_PARTITION_VERSIONS = (3, 3)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ChannelTimes:
     """Timeouts in ms: broker.heartbeat.interval.ms, broker.session.timeout.ms, controller.socket.timeout.ms."""
 

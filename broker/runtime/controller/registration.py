@@ -6,7 +6,6 @@ Controllers have no heartbeats and are never unregistered; a restart replaces th
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol
 
 from broker.logs import EventLog
@@ -16,6 +15,7 @@ from broker.metadata.image.features import VersionRange
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.controller_router import ControllerUnavailable
 from protocol.errors import KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
@@ -38,7 +38,7 @@ class RegistrationChannel(Protocol):
     ) -> Awaitable[ControllerRegistrationResponse]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ControllerIdentity:
     """The content of a controller's registration. Every process draws a new `incarnation_id`."""
 

@@ -1,13 +1,13 @@
 """The log of a coordinator shard: append a batch, await its commit, read everything."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from broker.runtime.coordinators.snapshot_store import CoordinatorSnapshot
 from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.verification import Guard
 
 
@@ -19,7 +19,7 @@ class LoadedRecord(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LoadedBatch:
     """A batch of the log, decoded lazily.
 

@@ -6,7 +6,6 @@ answers without a request (`own_verification.py`).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -25,6 +24,7 @@ from broker.transactions.verification import (
     VerificationQueue,
 )
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 
@@ -49,7 +49,7 @@ class Peers(Protocol):
     ) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class VerifierSettings:
     """Limits in ms: `request.timeout.ms`, and `add.partitions.to.txn.retry.backoff.ms` with its `.max.ms`."""
 
@@ -235,7 +235,7 @@ def _is_pending(question: Verification, errors: Errors, guards: TransactionGuard
     return ErrorCode.CONCURRENT_TRANSACTIONS in errors.values() or not (errors or guards.are_valid)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Awaited:
     """A question of a handler, since a monotonic time."""
 

@@ -1,19 +1,19 @@
 """The services of one process that drivers share: time, the event loop, files, blocking IO, deadlines, and tasks."""
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from broker.clock import Clock
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.waiters import Deadlines, Loop
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.files import FileSystem
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 """Starts a background task that ends with the node; a failure of the task stops the node."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Runtime:
     """Process-wide services, passed as one argument to every driver.
 

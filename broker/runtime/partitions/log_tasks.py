@@ -10,7 +10,6 @@ An unexpected error of one task ends all tasks: a node without log maintenance m
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from broker.clock import Clock
@@ -20,6 +19,7 @@ from broker.runtime.loop.throttle import Throttle
 from broker.runtime.partitions.log_flusher import LogFlusher
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.records.errors import MalformedRecords
 from storage.compaction.cleaner import Cleaning, LogCleaner, LogToClean
 from storage.compaction.compaction import SegmentSwap
@@ -35,7 +35,7 @@ REMOVAL_INTERVAL_MS = 1_000
 _log = EventLog("broker.logs")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LogTaskSettings:
     """Kafka's keys and defaults. `initial_delay_ms` delays the first run of the same tasks as in Kafka."""
 

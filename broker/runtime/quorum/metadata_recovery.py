@@ -19,7 +19,7 @@ repair:
  7. All of this is on disk.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final
 
@@ -29,6 +29,7 @@ from broker.quorum.settings import ControlRecord, EpochEntry, Recovered, StoredS
 from broker.runtime.quorum.state_file import QuorumStateFile
 from broker.runtime.quorum.synced_end import SyncedEndFile
 from protocol.ids import LeaderEpoch, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import METADATA_TOPIC_ID
 from protocol.records.errors import MalformedRecords
 from storage.config import LogConfig
@@ -48,7 +49,7 @@ class UnusableMetadataLog(Exception):
     """The files are inconsistent, so the node must not start. The message is one sentence."""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _CheckedSnapshots:
     """The snapshots on disk by validity, the newest first."""
 

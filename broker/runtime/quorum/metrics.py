@@ -1,9 +1,11 @@
 """Counters and latencies of a replica of the metadata log, for `raft-metrics`."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Latency:
     """Durations in ms: their count, sum, and maximum since `take_max`."""
 
@@ -22,7 +24,7 @@ class Latency:
         return longest
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class QuorumMetrics:
     """Records appended as leader or fetched, snapshots fetched from the leader or imported from an object store.
 

@@ -1,7 +1,6 @@
 """The disk and network of a replica of the metadata log, as the driver uses them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from broker.quorum.identity import SnapshotId, SocketAddress
@@ -10,6 +9,7 @@ from broker.quorum.ready import ElectionState
 from broker.quorum.snapshots.imports import ImportOutcome, ImportStep
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
+from protocol.lazy_dataclass import lazy_dataclass
 
 Done: TypeAlias = Callable[[Response | SendFailure], None]
 
@@ -49,7 +49,7 @@ class StateFile(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ReplicaIo:
     """The opened log and state file of a replica, and its connections to other nodes."""
 

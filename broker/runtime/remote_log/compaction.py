@@ -10,7 +10,7 @@ term end the pass: published segments stay, unfinished ones are collected like u
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import takewhile
 
@@ -25,6 +25,7 @@ from broker.runtime.remote_log.leadership_term import LeadershipTerm
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments, with_storage_errors
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from broker.runtime.remote_log.term_fence import TermFence
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.rules import LastData, last_data_of
@@ -73,7 +74,7 @@ class OutdatedRewrite(RemoteStorageError):
     """The rewritten segment does not match the present remote log, or the rewriting took too long."""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CompactionTools:
     """The collaborators that all partitions share.
 
@@ -99,7 +100,7 @@ class CompactionTools:
     active: "RemoteCompactionTask | None" = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Pass:
     """A pass. `groups` yields the segment groups after `group` that are to be rewritten; None until keys are mapped."""
 

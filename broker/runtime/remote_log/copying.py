@@ -23,7 +23,7 @@ that is missing because its segment was deleted or its replica moved meanwhile i
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from broker.clock import Clock
 from broker.logs import EventLog
@@ -33,6 +33,7 @@ from broker.runtime.remote_log.copy_bandwidth import PAUSE_MS, CopyBandwidth
 from broker.runtime.remote_log.leadership_term import LeadershipTerm, learn_remote_end
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.files import FileSystem
 from storage.log import Log
@@ -95,7 +96,7 @@ class CopyQuota:
         self._metrics.copy_quota.used(size_bytes)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CopyAttempt:
     """One copy of one segment, and its progress. `is_failed`: the upload failed, and everything under this id goes.
 
@@ -126,7 +127,7 @@ class CustomMetadataTooLarge(RemoteStorageError):
     """Remote storage returned more than `remote.log.metadata.custom.metadata.max.bytes`."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CopyTools:
     """The collaborators that all partitions share.
 

@@ -10,7 +10,6 @@ proportion to what has changed and what is deleted; only the first one of a term
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.logs import EventLog
@@ -24,6 +23,7 @@ from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from broker.runtime.remote_log.term_fence import TermFence
 from protocol.ids import BrokerId, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.log import Log
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
@@ -51,7 +51,7 @@ FOLLOWER_PATIENCE_MS = 30_000
 _log = EventLog("broker.remote")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ExpirationTools:
     """The collaborators that all partitions share.
 

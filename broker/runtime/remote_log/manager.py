@@ -15,7 +15,6 @@ The manager knows neither remote storage itself, nor how its metadata are stored
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.metadata.image.delta import MetadataDelta
@@ -34,6 +33,7 @@ from broker.runtime.remote_log.layout_tracker import RemoteLayoutTracker
 from broker.runtime.remote_log.leadership_term import LeadershipTerm, RemoteLogRole, TieredReplica
 from broker.runtime.remote_log.partition_remover import PartitionRemover, RemoteCatalog, RemoverTools
 from broker.runtime.remote_log.settings import RemoteLogSettings
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.directories.log_dir import LogDir
 from storage.log import Log
@@ -41,7 +41,7 @@ from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import TopicIdPartition
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Tasks:
     """The tasks of one partition in one term."""
 
@@ -84,7 +84,7 @@ class HostedTieredReplicas:
         return self._partitions.image.topics.by_id(topic_id) is not None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RemotePools:
     """The pools that wait for remote storage: for uploads, for compaction, and for all other work of leaders."""
 

@@ -5,15 +5,16 @@ succeeds and none has failed for `QUIET_MS`. An outage that begins less than `LO
 is not logged.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 QUIET_MS: Final = 5_000
 """Longer than any pause between attempts of a read that a request waits for."""
 LOG_INTERVAL_MS: Final = 60_000
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteOutage:
     """The present outage, if there is one. Times are in milliseconds of a monotonic clock."""
 

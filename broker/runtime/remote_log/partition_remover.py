@@ -17,7 +17,6 @@ it became unknown, the topic has a leader: then this broker lacks cluster metada
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -28,6 +27,7 @@ from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.remote_log.log_starts import LogStarts, forget_log_start
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments, SegmentRounds
 from broker.runtime.remote_log.settings import RemoteLogSettings
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
 from storage.tiered.segment_metadata import (
@@ -53,7 +53,7 @@ class RemoteCatalog(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RemoverTools:
     """The collaborators of the removals.
 

@@ -1,14 +1,13 @@
 """The settings of the remote log tasks, as one value that the tasks fetch anew for every use."""
 
-from dataclasses import dataclass
-
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.tiered.stores.backoff import Backoff
 
 UNLIMITED = 2**63 - 1
 _BACKOFF = Backoff(500, 30_000, 0.2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteLogSettings:
     """Settings with Kafka's defaults where Kafka has the key.
 

@@ -10,7 +10,7 @@ after the former was read back. An idempotent producer is therefore not needed.
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final
 
@@ -21,12 +21,13 @@ from broker.runtime.remote_metadata.reader import MetadataLeader
 from broker.runtime.remote_metadata.settings import RemoteMetadataSettings
 from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.tiered.errors import RemoteMetadataNotReady
 
 _log: Final = EventLog("broker.tiered.metadata")
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Entry:
     value: bytes
     done: "asyncio.Future[None]"
@@ -37,7 +38,7 @@ class _Entry:
         return self.done.done()
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Queue:
     """Events for one partition of the topic. One batch is in flight at a time, to keep their order."""
 

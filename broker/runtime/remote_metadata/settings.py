@@ -5,12 +5,12 @@ with `ottla.`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from broker.metadata.image.topic_names import REMOTE_LOG_METADATA_TOPIC
 from broker.sasl.client.login_settings import LOGIN_KEYS
 from broker.tls.keys import TLS_KEYS
+from protocol.lazy_dataclass import lazy_dataclass
 
 _COMMON: Final = "remote.log.metadata.common.client."
 _PRODUCER: Final = "remote.log.metadata.producer."
@@ -37,7 +37,7 @@ _FIXED: Final = frozenset(
 TOPIC: Final = REMOTE_LOG_METADATA_TOPIC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteMetadataSettings:
     """Settings named like their keys; times are in ms. `warnings` has a sentence for each key without effect."""
 

@@ -6,7 +6,6 @@ member of the group has a session here any more; the next request loads the stat
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from broker.coordination.share_partition_key import SharePartitionKey
@@ -24,11 +23,12 @@ from broker.share.records import AcknowledgementBatch, AcquiredRecords, AcquireR
 from broker.share.settings import OffsetReset, ResetTarget, ShareGroupSettings
 from broker.share.state_requests import StateAnswer, member_error
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lazy_dataclass import lazy_dataclass
 
 UNINITIALIZED_OFFSET = -1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ShareServices:
     """The services that all share partitions of a node use.
 

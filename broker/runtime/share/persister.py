@@ -6,7 +6,7 @@ over the network like any other node, as Kafka does.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -29,6 +29,7 @@ from broker.share.state_requests import (
     write_request,
 )
 from protocol.errors import ErrorCode
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.messages.read_share_group_state import ReadShareGroupStateResponse
 from protocol.messages.write_share_group_state import WriteShareGroupStateResponse
@@ -41,7 +42,7 @@ _PATIENCE_MS: Final = 15_000
 AnswerTaker = Callable[[StateAnswer], None]
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Question:
     """A read (a leader epoch) or a write, asked since a monotonic time."""
 
@@ -60,7 +61,7 @@ class _LaneKey(NamedTuple):
     is_write: bool
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Lane:
     """The questions that wait for the request in flight."""
 

@@ -9,11 +9,12 @@ import binascii
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from broker.sasl.client.oauthbearer import OAuthToken
 from broker.sasl.mechanism import AuthenticationFailed
+from protocol.lazy_dataclass import lazy_dataclass
 
 MAX_TOKEN_CHARACTERS: Final = 262_144
 """A limit of this client: half of the default of `sasl.server.max.receive.size`, which the whole message must meet."""
@@ -21,7 +22,7 @@ MAX_TOKEN_CHARACTERS: Final = 262_144
 _TOKEN_CHARACTERS: Final = frozenset("-_.=ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UnsecuredClaims:
     """The claims of an unsecured token but `iat` and `exp`, as (name, value) pairs. Values of lists are tuples."""
 

@@ -5,16 +5,17 @@ Files and signatures are the caller's.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 from urllib.parse import quote_plus
 
 from broker.sasl.mechanism import AuthenticationFailed
+from protocol.lazy_dataclass import lazy_dataclass
 
 _GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AssertionRules:
     """How an assertion is made: `file` holds a ready one, else `key_file` the private key that signs.
 
@@ -34,7 +35,7 @@ class AssertionRules:
     scope: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UnsignedAssertion:
     """The header and the payload of an assertion."""
 

@@ -4,7 +4,6 @@ Values are texts, as in a properties file. Errors name the key as it was given a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from broker.config.errors import ConfigError
@@ -16,6 +15,7 @@ from broker.sasl.client.sasl_login import SaslLogin, TokenSupply
 from broker.sasl.client.scram import SCRAM_DIGESTS, ScramClient
 from broker.sasl.jaas import parse_jaas
 from broker.sasl.mechanism import ClientExchange
+from protocol.lazy_dataclass import lazy_dataclass
 
 JAAS_KEY: Final = "sasl.jaas.config"
 MECHANISM_KEY: Final = "sasl.mechanism"
@@ -33,7 +33,7 @@ SASL_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 TLS_PROTOCOLS: Final = frozenset({"SSL", "SASL_SSL"})
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LoginSurroundings:
     """Other settings of the client, the wall clock in ms, and where fetched tokens are from."""
 

@@ -5,7 +5,7 @@ Values are texts, as in a properties file. Errors name the key as it was given a
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from broker.config.errors import ConfigError
@@ -19,6 +19,7 @@ from broker.sasl.client.unsecured_options import (
     parse_extensions,
     parse_unsecured_claims,
 )
+from protocol.lazy_dataclass import lazy_dataclass
 
 HANDLER_KEY: Final = "sasl.login.callback.handler.class"
 URL_KEY: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -95,7 +96,7 @@ FindSetting = Callable[[str], GivenSetting | None]
 """Function that finds the value of a key without prefix."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Retrieval:
     """How to get a token: from a file if there are no credentials. Times are in ms. `tls` are `ssl.*` options, of which
     some are secrets.
@@ -113,7 +114,7 @@ class Retrieval:
     tls: tuple[tuple[str, str], ...] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class OAuthSettings:
     """A login: where tokens are from, when they are refreshed, and (name, value) pairs of SASL extensions."""
 

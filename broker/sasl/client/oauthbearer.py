@@ -7,10 +7,11 @@ server then fails the login.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from broker.sasl.mechanism import AuthenticationFailed
+from protocol.lazy_dataclass import lazy_dataclass
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 _AUTH: Final = "auth"
@@ -21,7 +22,7 @@ _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7E \t\r\n]+")
 _SHOWN_CHARACTERS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class OAuthToken:
     """An access token. Times are wall-clock ms; `start_ms` is None for a token without issue time."""
 

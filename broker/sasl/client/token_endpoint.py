@@ -6,11 +6,12 @@ Errors are AuthenticationFailed or TokenRetrievalFailed and show neither secrets
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal
 from urllib.parse import quote_plus, unquote, urlsplit
 
 from broker.sasl.mechanism import AuthenticationFailed
+from protocol.lazy_dataclass import lazy_dataclass
 
 MAX_RESPONSE_BYTES: Final = 1_048_576
 """A limit of this client for the response of a token endpoint, and for a token's file."""
@@ -26,7 +27,7 @@ class TokenRetrievalFailed(AuthenticationFailed):
     """The endpoint gave no token; another attempt may succeed."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TokenEndpoint:
     """A URL's parts. `path` has the query, or is the path of a file."""
 
@@ -41,7 +42,7 @@ class TokenEndpoint:
         return f"file:{path}" if self.scheme == "file" else f"{self.scheme}://{self.host}:{self.port}{path}"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ClientCredentials:
     """Id and secret of a client at a token endpoint, and the scope that it asks for."""
 

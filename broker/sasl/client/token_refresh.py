@@ -1,15 +1,15 @@
 """The time of a token's refresh, by the arithmetic of Kafka's ExpiringCredentialRefreshingLogin (KIP-255)."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from broker.sasl.client.oauthbearer import OAuthToken
+from protocol.lazy_dataclass import lazy_dataclass
 
 FAILED_REFRESH_DELAY_MS: Final = 10_000
 """Kafka's wait after a refresh that failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RefreshSchedule:
     """`sasl.login.refresh.*`: shares of a token's life, and seconds."""
 

@@ -9,12 +9,13 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import jwt
 
 from broker.sasl.server.oauthbearer import CheckedToken, TokenRefused
+from protocol.lazy_dataclass import lazy_dataclass
 
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _ALGORITHMS: Final[Mapping[tuple[str, str | None], frozenset[str]]] = {
@@ -30,7 +31,7 @@ _SIGNED_ALGORITHMS: Final = frozenset().union(*_ALGORITHMS.values())
 _KEYS_MAX: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class VerificationKey:
     """A public key for signatures, with the algorithms that it verifies, and its id if it has one."""
 
@@ -39,7 +40,7 @@ class VerificationKey:
     key: Any = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TokenRules:
     """Requirements of signed tokens. Empty audiences and no issuer accept any."""
 
@@ -50,7 +51,7 @@ class TokenRules:
     subject_claim: str = "sub"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class UnsecuredRules:
     """Requirements of unsecured tokens (KIP-255). A token needs all of the scopes."""
 
@@ -94,7 +95,7 @@ def _verification_key(entry: Any) -> VerificationKey | None:
     return VerificationKey(kid if isinstance(kid, str) else None, algorithms, key)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SignedHeader:
     """The header of a signed token: its algorithm and the id of its key."""
 

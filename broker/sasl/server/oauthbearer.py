@@ -6,10 +6,11 @@ A refused token is answered with JSON that states the reason. The exchange fails
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from broker.sasl.mechanism import Accepted, AuthenticationFailed, Challenge
+from protocol.lazy_dataclass import lazy_dataclass
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 TOKEN_BYTES_MAX: Final = 64 << 10
@@ -38,7 +39,7 @@ class TokenRefused(Exception):
         self.scope = scope
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CheckedToken:
     """A valid token: the name of its subject, and its end as wall-clock time in ms."""
 
@@ -50,7 +51,7 @@ CheckToken = Callable[[str], "CheckedToken | Awaitable[CheckedToken]"]
 """Checks a token. Raises TokenRefused."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ClientFirst:
     """The client's first message. The authorization id is empty if the client sent none."""
 

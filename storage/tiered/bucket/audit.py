@@ -4,8 +4,9 @@ Everything blocks. An audit changes nothing; `collection.py` deletes what may be
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.tiered.bucket.listing import StoredPartition, StoredSegment, StoredTopic, UnrecognizedObject, walk
 from storage.tiered.bucket.reconcile import COLLECTABLE, IN_ORDER, AuditedSegment, Coverage, Finding, classify
@@ -16,7 +17,7 @@ from storage.tiered.object_store import ObjectInfo, ObjectStore
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class AuditContext:
     """Inputs of an audit beside the bucket and the metadata.
 
@@ -32,7 +33,7 @@ class AuditContext:
     is_foreign: Callable[[StoredPartition], bool] = lambda _: False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionReport:
     """Findings about one partition. `exists`: the cluster has the partition under this topic id."""
 

@@ -7,10 +7,11 @@ their records in an unclean election; such a segment counts for the offsets up t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.producer_state import ProducerState
@@ -55,7 +56,7 @@ class MapAll(Protocol):
     def __call__(self, function: Callable[[T], R], arguments: Iterable[T], /) -> Iterable[R]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInventory:
     """Complete `segments` by start offset; `needed` are the ones that make up the log.
 
@@ -155,7 +156,7 @@ class BucketReader:
             return None, f"the log start offset of {stored.partition} cannot be read: {error}"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class LatestHistory:
     """Leader-epoch history and producer state at the end of the newest segment copied by the latest leader.
 

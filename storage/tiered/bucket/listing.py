@@ -5,8 +5,9 @@ are not read here.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.tiered.format.epoch_stamped_objects import epoch_in_key, newest
 from storage.tiered.format.log_start_object import LOG_START_STEM
@@ -19,7 +20,7 @@ DELETION_ORDER = (ObjectSuffix.MANIFEST, ObjectSuffix.INDEXES, ObjectSuffix.LOG)
 """A manifest marks a segment as complete, so it is deleted first."""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StoredSegment:
     """Objects of one attempt to copy a segment."""
 
@@ -55,7 +56,7 @@ class StoredSegment:
         return [self.objects[suffix].key for suffix in DELETION_ORDER if suffix in self.objects]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StoredPartition:
     """A partition's `segments` by start offset, `log_starts` objects, and `others` with unrecognized names."""
 
@@ -69,7 +70,7 @@ class StoredPartition:
         return sum(segment.size_bytes for segment in self.segments)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StoredTopic:
     """Objects that describe one topic; they follow its partitions in a listing."""
 
@@ -82,7 +83,7 @@ class StoredTopic:
         return max(self.objects)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UnrecognizedObject:
     """An object outside the layout. Its owner is unknown, so it is never deleted."""
 

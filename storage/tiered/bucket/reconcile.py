@@ -23,10 +23,10 @@ another leader epoch are other records.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.tiered.bucket.listing import StoredSegment
 from storage.tiered.catalog.lineage import epoch_ranges
 from storage.tiered.format.object_keys import ObjectSuffix
@@ -72,7 +72,7 @@ IN_ORDER = frozenset({Finding.LIVE, Finding.COPYING, Finding.DELETING, Finding.R
 COLLECTABLE = frozenset({Finding.ORPHAN, Finding.ABANDONED, Finding.HALF_DELETED})
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AuditedSegment:
     """Finding about one segment; at least one of `objects` and `segment` is set."""
 

@@ -9,9 +9,10 @@ A plan is derived from bucket, metadata and cluster each time, so an interrupted
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from protocol.ids import BrokerId, LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.bucket.inventory import OffsetRange, PartitionInventory
 from storage.tiered.bucket.reconcile import Coverage
@@ -24,7 +25,7 @@ RETENTION_MS = "retention.ms"
 DEFAULT_RETENTION_MS = 604_800_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInventory:
     """Bucket contents of one topic id. `description_epoch` is -1 if the topic has no description object."""
 
@@ -51,7 +52,7 @@ class TopicInventory:
         return max([described, *(number + 1 for number in self.partitions)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOptions:
     """Operator's choices. `above_holes`: start above missing offsets instead of refusing. `from_clusters`: lost
     clusters whose objects may be taken over.
@@ -66,7 +67,7 @@ class RecoveryOptions:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
     """Recovery of one partition: `events` to publish; the log spans `log_start_offset` to `next_offset`.
 
@@ -82,7 +83,7 @@ class PartitionPlan:
     raised_log_start: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
     """Recovery of one topic. `exists`: the topic exists under its id and needs only events. A plan with `refusals` must
     not be executed.
@@ -111,7 +112,7 @@ class TopicPlan:
         return self.exists and not self.event_count
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ClusterTopics:
     """Topics of the cluster, by id and by name."""
 

@@ -13,10 +13,11 @@ checks both in this order (cache last, under the lock) finds the chunk or starts
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import takewhile
 from typing import Protocol
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer
 from storage.tiered.cache.chunk_storage import ChunkKey, ChunkStorage
 from storage.tiered.cache.download_pool import Downloads
@@ -95,7 +96,7 @@ def _wanted_part(chunk: Chunk, first: int, last: int) -> tuple[int, int]:
     return max(first - chunk.position, 0), min(last + 1 - chunk.position, chunk.size)
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Download:
     """Consecutive chunks of one segment in flight, each with a future."""
 

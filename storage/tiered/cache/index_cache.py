@@ -27,13 +27,13 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from operator import le
 from sys import byteorder
 from typing import Final
 
 from cachetools import LRUCache
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from protocol.records.compiled import crc32c
 from storage.files import ASIDE_SUFFIX, File, FileSystem, join, write_file
@@ -95,7 +95,7 @@ def _floor(read: Callable[[int, int], bytes], size: int, entry: struct.Struct, k
     return found
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Entry:
     """Cached indexes of one segment. `checksums` cover the indexes that are read whole; None until they are validated
     after a restart.

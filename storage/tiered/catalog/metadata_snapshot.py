@@ -16,11 +16,11 @@ caches: partition, state of its removal, rows, slots, custom metadata, epochs, c
 import struct
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Literal
 
 from protocol.ids import LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer, Uuid
 from protocol.records.compiled import crc32c
 from storage.files import FileSystem, join, read_file, replace_file
@@ -52,7 +52,7 @@ class CorruptSnapshot(Exception):
     """An unusable snapshot file."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class SnapshotPosition:
     """Position of a snapshot: `next_offset` is the first offset that was not read.
 

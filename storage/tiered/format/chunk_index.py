@@ -7,9 +7,11 @@ no chunks.
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 _INT = struct.Struct(">i")
 _HEAD = struct.Struct(">iib")
@@ -26,7 +28,7 @@ class Chunk(NamedTuple):
     stored_size: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FixedChunkIndex:
     """Index of chunks of one stored size. Raises ValueError for inconsistent sizes."""
 
@@ -60,7 +62,7 @@ class FixedChunkIndex:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class VariableChunkIndex:
     """Index of chunks of different stored sizes. Raises ValueError for inconsistent sizes."""
 

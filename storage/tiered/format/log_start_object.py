@@ -12,9 +12,9 @@ lower nor as a higher one. Its epoch, which is in the key, counts.
 """
 
 import json
-from dataclasses import dataclass
 
 from protocol.ids import BrokerId, LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.checked_json import encode_checked, take_checksum
 from storage.tiered.format.epoch_stamped_objects import EpochStampedObject
 from storage.tiered.object_store import ObjectStore
@@ -24,7 +24,7 @@ LOG_START_STEM = "log-start"
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class LogStart:
     """Record of one leader. `cluster_id` names the owner where several clusters share a bucket."""
 

@@ -11,11 +11,11 @@ import base64
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from protocol.ids import BrokerId, LeaderEpoch
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from protocol.records.compiled import crc32c
 from protocol.records.compression import Codec, compress, decompress
@@ -79,7 +79,7 @@ class SegmentEncryption(NamedTuple):
     aad: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentManifest:
     """Contents of a manifest. `chunk_crcs` are CRC-32Cs of the stored chunks, None if unknown.
 

@@ -6,8 +6,9 @@ writes the object when the topic changed, under its leader epoch (see `epoch_sta
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from storage.tiered.format.epoch_stamped_objects import EpochStampedObject
 from storage.tiered.object_store import ObjectStore
@@ -17,7 +18,7 @@ TOPIC_STEM = "topic"
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
     """Description of a topic. `configs` exclude defaults; `metadata_offset` is the offset of the described image."""
 

@@ -4,11 +4,11 @@ Every chunk is transformed alone: one zstd frame with its content size, encrypte
 can be read without the others.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import cramjam
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer
 from storage.tiered.errors import CorruptRemoteData
 
@@ -32,7 +32,7 @@ class ChunkCipher(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ChunkTransform:
     """Transformation of the chunks of one segment."""
 

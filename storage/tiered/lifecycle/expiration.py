@@ -23,12 +23,13 @@ deposed, and what looks unreferenced or beyond the end of the log from here is t
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from itertools import islice
 from typing import Final, NamedTuple
 
 from protocol.ids import BrokerId, LeaderEpoch, Offset
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
@@ -71,7 +72,7 @@ class LocalSegmentRange(NamedTuple):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteLogState:
     """Inputs of a decision. Limits of -1 are disabled.
 
@@ -101,7 +102,7 @@ class RemoteLogState:
     copies_seen: Mapping[Uuid, SeenCopy] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class ExpirationResult:
     """Decision: raise the log start offset first, so that followers learn it, then delete the segments in this order.
 

@@ -5,10 +5,10 @@
 lists show it; boto3 finds them, and an omitted region, in its usual places.
 """
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.files import FileSystem, OsFileSystem
 from storage.tiered.errors import StoreUnavailable
 from storage.tiered.object_store import ConditionalStore
@@ -24,7 +24,7 @@ class StoreUriError(ValueError):
     """A URI that names no store; one sentence without secrets."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StoreUri:
     """A directory (`bucket` is empty then) or a bucket. Holds no connection and may be pickled.
 

@@ -7,12 +7,12 @@ and activating it. An encrypted key names its pair: `<pair id>:<base64>`.
 import base64
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.files import FileSystem, read_file
 from storage.tiered.errors import CorruptRemoteData, RemoteStorageError
 from storage.tiered.format.manifest import SegmentEncryption
@@ -25,7 +25,7 @@ _MIN_KEY_BITS = 2048
 """Minimum RSA key size: smaller keys are unsafe and leave little room for OAEP with SHA3-512."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class KeyPair:
     public: RSAPublicKey
     private: RSAPrivateKey

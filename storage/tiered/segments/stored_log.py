@@ -1,9 +1,9 @@
 """The log of one segment in an object store: whole chunks from ranges of its object."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from io import BytesIO
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer
 from protocol.records.compiled import crc32c
 from storage.tiered.errors import CorruptRemoteData
@@ -15,7 +15,7 @@ from storage.tiered.object_store import ObjectStore
 from storage.tiered.segments.store_errors import store_errors
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StoredLog:
     """Implements ChunkSource."""
 

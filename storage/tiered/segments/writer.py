@@ -5,9 +5,10 @@ The log passes through in chunks, one in memory at a time. The caller deletes th
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple, Protocol
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer
 from protocol.records.batch import HEADER_SIZE, parse_header
 from protocol.records.compiled import crc32c
@@ -51,7 +52,7 @@ class KeyRing(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Noted:
     """Sizes and CRC-32Cs of stored parts."""
 

@@ -4,16 +4,16 @@ Independent of the store; time, waiting and randomness are passed in.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from storage.tiered.errors import StoreThrottled, StoreUnavailable
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLimits:
     """Limits of retries. No attempt begins after `call_timeout_ms`; a running attempt is not interrupted."""
 
@@ -29,7 +29,7 @@ class RetryLimits:
         return min(self.max_backoff_ms, first * (1 << (failures - 1))) * (0.5 + chance / 2)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Retries:
     """Retry policy. `wait` takes seconds and returns whether to give up."""
 

@@ -3,7 +3,9 @@
 A field has the name of its key: `multipart_upload_part_size` is `storage.s3.multipart.upload.part.size`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from protocol.lazy_dataclass import lazy_dataclass
 
 MIN_PART_BYTES = 5 * 1024 * 1024
 """Minimum size of a part in S3, except for the last of an upload."""
@@ -27,7 +29,7 @@ usual order; an empty tuple: unsigned requests.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
     """Settings of a bucket. Times are in milliseconds, sizes in bytes. Raises ValueError, one sentence with the key."""
 

@@ -130,6 +130,19 @@ def test_start_imports_neither_client_nor_tables() -> None:
     assert result.stdout == "[]\n"
 
 
+def test_node_imports_no_library_of_features_that_are_off() -> None:
+    """Tokens, TLS, remote storage, the console and OpenTelemetry come with the settings that need them."""
+    code = (
+        "import sys, broker.app, protocol.records.record_code\n"
+        "unused = ('jwt', 'cryptography', 'urllib.request', 'http.client', 'importlib.metadata', 'email', 'decimal', "
+        "'javaproperties', 'yaml', 'rich', 'boto3', 'aiokafka', 'opentelemetry', 'broker.client', 'broker.console', "
+        "'broker.tls.listener', 'storage.tiered.stores.s3')\n"
+        "print([m for m in unused if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     printed = capsys.readouterr().out

@@ -36,10 +36,10 @@ class ReceivedSpan(NamedTuple):
 
 
 class OtlpReceiver:
-    """A context manager that serves on a free port. `refuse` makes it answer 503."""
+    """A context manager that serves on a free port. `refusal` is the HTTP status of refused exports, None to accept."""
 
     def __init__(self) -> None:
-        self.refuse = False
+        self.refusal: int | None = None
         self.headers: list[dict[str, str]] = []
         self._exports: dict[str, tuple[int, dict[Series, float]]] = {}
         self._batches: list[list[ReceivedSpan]] = []
@@ -68,8 +68,8 @@ class OtlpReceiver:
 
     def on_request(self, path: str, headers: dict[str, str], body: bytes) -> int:
         """Keep an export; return the HTTP status."""
-        if self.refuse or path not in _RESPONSES:
-            return 503 if self.refuse else 404
+        if self.refusal is not None or path not in _RESPONSES:
+            return self.refusal or 404
         content = gzip.decompress(body)
         with self._lock:
             self.headers.append(headers)

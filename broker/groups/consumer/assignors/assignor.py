@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.groups.consumer.assignment import Assignment
 from broker.groups.consumer.loads import MemberLoads
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 
@@ -14,7 +14,7 @@ class AssignorFailed(Exception):
     """An assignor has no assignment for this group; the heartbeat fails and the former target remains."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AssignableMember:
     """A member: the ids of its existing topics, and its former target."""
 
@@ -25,7 +25,7 @@ class AssignableMember:
     rack_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AssignableGroup:
     """The input of an assignor. `partition_racks` has the racks of each partition's replicas, by topic id and index.
 
@@ -44,7 +44,7 @@ class AssignableGroup:
         return len(racks)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FormerTargets:
     """The targets of a homogeneous group: existing partitions, of which no two members have the same.
 

@@ -227,7 +227,7 @@ class TestExport:
 
     async def test_refusal_of_the_receiver_is_a_failure_with_a_reason(self) -> None:
         with OtlpReceiver() as receiver:
-            receiver.refuse = True
+            receiver.refusal = 503
             sender = OtlpSender(settings(f"{receiver.endpoint}/v1/metrics")._replace(timeout_s=0.2), Threads())
             reason = await sender.send(Points(0, 0, 10))
             sender.close()

@@ -15,7 +15,7 @@ from broker.metrics.otel.request_spans import TEXT_CHARACTERS_MAX, SpanRecorder
 from broker.metrics.otel.sender import OtlpSender
 from broker.metrics.otel.settings import OtelSettings, SpanSettings
 from broker.metrics.otel.span_buffer import RequestSpan, SpanBuffer
-from broker.metrics.otel.span_export import BATCH_SPANS_MAX, SpanExport
+from broker.metrics.otel.span_export import BATCH_SPANS_MAX, ExportFailure, SpanExport
 from broker.metrics.otel.span_sender import OtlpSpanSender
 from broker.net.request import ConnectionInfo, Request
 from broker.net.request_trace import RequestTrace, Stage
@@ -69,17 +69,17 @@ def recorded(clock: ManualClock, seed: int = 1, **more: Any) -> RequestSpan:
 
 
 class FakeSpanSender:
-    """Takes the next reason of a failure, None for success; runs `during` while a batch is on its way."""
+    """Takes the next failure, None for success; runs `during` while a batch is on its way."""
 
-    def __init__(self, *reasons: str | None) -> None:
-        self.reasons = list(reasons)
+    def __init__(self, *failures: ExportFailure | None) -> None:
+        self.failures = list(failures)
         self.sent: list[int] = []
         self.during: Callable[[], None] = lambda: None
 
-    async def send(self, spans: Sequence[RequestSpan]) -> str | None:
+    async def send(self, spans: Sequence[RequestSpan]) -> ExportFailure | None:
         self.sent.append(len(spans))
         self.during()
-        return self.reasons.pop(0)
+        return self.failures.pop(0)
 
 
 def values(export: SpanExport) -> dict[str, float]:
@@ -168,6 +168,7 @@ class TestSpanExport:
         assert values(export) == {
             "spans_exported_total": 2 * BATCH_SPANS_MAX + 1,
             "span_failures_total": 0,
+            "refused_spans_total": 0,
             "dropped_spans_total": 0,
         }
 
@@ -184,7 +185,8 @@ class TestSpanExport:
         assert numbers_in(buffer) == [2]
 
     async def test_failure_ends_the_export_and_keeps_its_spans(self, caplog: pytest.LogCaptureFixture) -> None:
-        buffer, sender = buffer_of(range(BATCH_SPANS_MAX + 1)), FakeSpanSender("no route", "no route", None, None)
+        no_route = ExportFailure("no route")
+        buffer, sender = buffer_of(range(BATCH_SPANS_MAX + 1)), FakeSpanSender(no_route, no_route, None, None)
         export = SpanExport(settings(), buffer, sender)
         with caplog.at_level(logging.INFO, "ottla.otel"):
             for _ in range(3):
@@ -198,6 +200,20 @@ class TestSpanExport:
         assert values(export) == {
             "spans_exported_total": BATCH_SPANS_MAX + 1,
             "span_failures_total": 2,
+            "refused_spans_total": 0,
+            "dropped_spans_total": 0,
+        }
+
+    async def test_batch_that_is_refused_for_good_is_dropped_and_counted(self) -> None:
+        sender = FakeSpanSender(ExportFailure("too large", is_final=True), None)
+        export = SpanExport(settings(), buffer_of(range(BATCH_SPANS_MAX + 1)), sender)
+        await export.export()
+        await export.export()
+        assert sender.sent == [BATCH_SPANS_MAX, 1]
+        assert values(export) == {
+            "spans_exported_total": 1,
+            "span_failures_total": 1,
+            "refused_spans_total": BATCH_SPANS_MAX,
             "dropped_spans_total": 0,
         }
 
@@ -226,13 +242,42 @@ class TestSender:
         with OtlpReceiver() as receiver:
             sender = OtlpSpanSender(settings(f"{receiver.endpoint}/v1/traces", timeout_s=0.2), Threads())
             export = SpanExport(settings(), buffer_of([1, 2]), sender)
-            receiver.refuse = True
+            receiver.refusal = 503
             await export.export()
-            receiver.refuse = False
+            receiver.refusal = None
             await export.export()
             sender.close()
             assert [[each.span.span_id[-1] for each in batch] for batch in receiver.batches()] == [[1, 2]]
-        assert values(export) == {"spans_exported_total": 2, "span_failures_total": 1, "dropped_spans_total": 0}
+        assert values(export) == {
+            "spans_exported_total": 2,
+            "span_failures_total": 1,
+            "refused_spans_total": 0,
+            "dropped_spans_total": 0,
+        }
+
+    @pytest.mark.parametrize(
+        ("status", "is_final"),
+        [(400, True), (401, True), (413, True), (429, False), (500, True), (502, False), (503, False), (504, False)],
+    )
+    async def test_status_of_the_receiver_says_whether_a_failure_is_final(self, status: int, is_final: bool) -> None:
+        with OtlpReceiver() as receiver:
+            sender = OtlpSpanSender(settings(f"{receiver.endpoint}/v1/traces", timeout_s=0.2), Threads())
+            receiver.refusal = status
+            failure = await sender.send([span(1)])
+            sender.close()
+        assert failure is not None
+        assert failure.is_final is is_final
+
+    async def test_failure_without_a_response_is_not_final_after_a_refusal(self) -> None:
+        with OtlpReceiver() as receiver:
+            sender = OtlpSpanSender(settings(f"{receiver.endpoint}/v1/traces", timeout_s=0.2), Threads())
+            receiver.refusal = 400
+            refused = await sender.send([span(1)])
+        absent = await sender.send([span(1)])
+        sender.close()
+        assert refused is not None
+        assert absent is not None
+        assert (refused.is_final, absent.is_final) == (True, False)
 
     async def test_absent_receiver_is_a_failure_with_the_reason_of_its_own_exporter(self) -> None:
         absent = "http://127.0.0.1:1/v1/"
@@ -243,5 +288,5 @@ class TestSender:
         metrics.close()
         assert for_spans is not None
         assert for_metrics is not None
-        assert "spans batch" in for_spans
+        assert "spans batch" in for_spans.reason
         assert "metrics batch" in for_metrics
