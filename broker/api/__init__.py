@@ -1,1 +1,1 @@
-"""The request handlers: one file per API, joined by the table in `routes.py`. No sockets, no files, no tasks here."""
+"""The request handlers: one file per API, joined by `serving/routes.py`. No sockets, no files, no tasks here."""

@@ -1,7 +1,7 @@
 """The fetch service of a broker: opens sessions, runs first rounds and delays requests that need more.
 
-The service knows no wire format. `broker.api.fetch` translates requests into `SessionRequest` and `FetchOptions`, and
-results into responses.
+The service knows no wire format. `broker.api.records.fetch` translates requests into `SessionRequest` and
+`FetchOptions`, and results into responses.
 """
 
 import asyncio

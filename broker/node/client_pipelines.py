@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from broker.api.describe_node import NodeDescription
+from broker.api.cluster.describe_node import NodeDescription
 from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines

@@ -1,6 +1,6 @@
 """The controller listeners of a node: request pipelines, registration, and the watch over brokers."""
 
-from broker.api.describe_node import NodeDescription
+from broker.api.cluster.describe_node import NodeDescription
 from broker.api.pipeline.audit import AuditTrail
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.pipeline import RequestPipelines

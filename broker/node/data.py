@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from broker.api.write_txn_markers import WriteTxnMarkersHandler
+from broker.api.transactions.write_txn_markers import WriteTxnMarkersHandler
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.sessions import FetchSessions
 from broker.groups.config import GroupConfig

@@ -21,7 +21,7 @@ from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.permission import READ_TOPIC, WRITE_TOPIC
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.pipeline.tracing import RequestTracing
-from broker.api.produce import ProduceHandler
+from broker.api.records.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
 from broker.authorizer.standard import StandardAuthorizer

@@ -20,7 +20,7 @@ from typing import Any
 from broker.api.pipeline.permission import READ_TOPIC, WRITE_TOPIC
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.pipeline.tracing import RequestTracing
-from broker.api.produce import ProduceHandler
+from broker.api.records.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
 from broker.build_form import build_form

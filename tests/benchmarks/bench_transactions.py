@@ -17,13 +17,13 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any, TypeVar, cast
 
-from broker.api.end_txn import EndTxnHandler
 from broker.api.pipeline.permission import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from broker.api.pipeline.pipeline import RequestPipelines
-from broker.api.produce import ProduceHandler
+from broker.api.records.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
-from broker.api.write_txn_markers import WriteTxnMarkersHandler
+from broker.api.transactions.end_txn import EndTxnHandler
+from broker.api.transactions.write_txn_markers import WriteTxnMarkersHandler
 from broker.clock import SystemClock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image.features import TRANSACTION_VERSION

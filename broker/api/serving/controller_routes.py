@@ -8,34 +8,34 @@ the active one can answer, so that the sender looks for the active controller.
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.api.alter_configs import StoreConfigsHandler
-from broker.api.api_versions import ApiVersionsHandler
-from broker.api.controller_commands import admin_routes, member_routes
-from broker.api.create_delegation_token import CreateDelegationTokenHandler
-from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler, SnapshotCutter
-from broker.api.create_partitions import CreatePartitionsHandler
-from broker.api.create_topics import CreateTopicsHandler
-from broker.api.delete_topics import DeleteTopicsHandler
-from broker.api.describe_acls import DescribeAclsHandler
-from broker.api.describe_configs import DescribeConfigsHandler
-from broker.api.describe_controllers import DescribeControllersHandler
-from broker.api.describe_node import DescribeNodeHandler, NodeDescription
-from broker.api.describe_quorum import DescribeQuorumHandler
-from broker.api.envelope import EnvelopeHandler
-from broker.api.expire_delegation_token import ExpireDelegationTokenHandler
-from broker.api.incremental_alter_configs import LoggerControl, StoreConfigChangesHandler
+from broker.api.cluster.api_versions import ApiVersionsHandler
+from broker.api.cluster.describe_node import DescribeNodeHandler, NodeDescription
+from broker.api.cluster.update_features import FixedKraftVersion, KraftVersionUpgrade, UpdateFeaturesHandler
+from broker.api.configs.alter_configs import StoreConfigsHandler
+from broker.api.configs.describe_configs import DescribeConfigsHandler
+from broker.api.configs.incremental_alter_configs import LoggerControl, StoreConfigChangesHandler
 from broker.api.pipeline import permission as needs
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.permission import Requirement, Unrestricted
-from broker.api.quorum_requests import REPLICA_REQUESTS, VOTER_CHANGES, quorum_routes
-from broker.api.renew_delegation_token import RenewDelegationTokenHandler
-from broker.api.restore_topics import RestoreTopicsHandler
-from broker.api.sasl_session import refuse_handshake, refuse_token
+from broker.api.quorum.controller_commands import admin_routes, member_routes
+from broker.api.quorum.create_metadata_snapshot import CreateMetadataSnapshotHandler, SnapshotCutter
+from broker.api.quorum.describe_controllers import DescribeControllersHandler
+from broker.api.quorum.describe_quorum import DescribeQuorumHandler
+from broker.api.quorum.envelope import EnvelopeHandler
+from broker.api.quorum.quorum_requests import REPLICA_REQUESTS, VOTER_CHANGES, quorum_routes
+from broker.api.security.create_delegation_token import CreateDelegationTokenHandler
+from broker.api.security.describe_acls import DescribeAclsHandler
+from broker.api.security.expire_delegation_token import ExpireDelegationTokenHandler
+from broker.api.security.renew_delegation_token import RenewDelegationTokenHandler
+from broker.api.security.sasl_session import refuse_handshake, refuse_token
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Forwarding, Handler, Route, route
-from broker.api.update_features import FixedKraftVersion, KraftVersionUpgrade, UpdateFeaturesHandler
+from broker.api.topics.create_partitions import CreatePartitionsHandler
+from broker.api.topics.create_topics import CreateTopicsHandler
+from broker.api.topics.delete_topics import DeleteTopicsHandler
+from broker.api.topics.restore_topics import RestoreTopicsHandler
 from broker.config.broker_config import BrokerConfig
 from broker.metrics.controller import HeartbeatDeadline
 from broker.runtime.controller.broker_watch import BrokerWatch

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from broker.api.create_topics import CreateTopicsHandler
 from broker.api.serving.context import RequestContext
 from broker.api.serving.forwarding import RequestForwarder
+from broker.api.topics.create_topics import CreateTopicsHandler
 from broker.logs import EventLog
 from broker.net.request import CloseConnection, Request
 from broker.runtime.loop.runtime import Runtime

@@ -8,61 +8,49 @@ controller can answer come from `controller_routes.forwarded_routes`.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.api.add_offsets_to_txn import AddOffsetsToTxnHandler
-from broker.api.add_partitions_to_txn import AddPartitionsToTxnHandler
-from broker.api.alter_configs import AlterConfigsHandler
-from broker.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
-from broker.api.alter_share_group_offsets import AlterShareGroupOffsetsHandler
-from broker.api.api_versions import ApiVersionsHandler
-from broker.api.consumer_group_describe import ConsumerGroupDescribeHandler
-from broker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
-from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler, SnapshotCutter
-from broker.api.create_topics import CreateTopicsHandler
-from broker.api.delete_groups import DeleteGroupsHandler
-from broker.api.delete_records import DeleteRecordsHandler
-from broker.api.delete_share_group_offsets import DeleteShareGroupOffsetsHandler
-from broker.api.delete_share_group_state import DeleteShareGroupStateHandler
-from broker.api.describe_acls import DescribeAclsHandler
-from broker.api.describe_client_quotas import DescribeClientQuotasHandler
-from broker.api.describe_cluster import DescribeClusterHandler
-from broker.api.describe_configs import DescribeConfigsHandler
-from broker.api.describe_delegation_token import DescribeDelegationTokenHandler
-from broker.api.describe_groups import DescribeGroupsHandler
-from broker.api.describe_log_dirs import DescribeLogDirsHandler
-from broker.api.describe_node import DescribeNodeHandler, NodeDescription
-from broker.api.describe_producers import DescribeProducersHandler
-from broker.api.describe_share_group_offsets import DescribeShareGroupOffsetsHandler
-from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
-from broker.api.describe_transactions import DescribeTransactionsHandler
-from broker.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
-from broker.api.end_txn import EndTxnHandler
-from broker.api.fetch import FetchHandler
-from broker.api.fetch_public_snapshot import FetchPublicSnapshotHandler
-from broker.api.find_coordinator import CoordinatorType, FindCoordinatorHandler
-from broker.api.get_telemetry_subscriptions import GetTelemetrySubscriptionsHandler
-from broker.api.heartbeat import HeartbeatHandler
-from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler
-from broker.api.init_producer_id import InitProducerIdHandler
-from broker.api.initialize_share_group_state import InitializeShareGroupStateHandler
-from broker.api.join_group import JoinGroupHandler
-from broker.api.leave_group import LeaveGroupHandler
-from broker.api.list_config_resources import ListConfigResourcesHandler
-from broker.api.list_groups import ListGroupsHandler
-from broker.api.list_offsets import ListOffsetsHandler
-from broker.api.list_transactions import ListTransactionsHandler
-from broker.api.metadata import AutoTopicCreator, MetadataHandler
-from broker.api.offset_commit import OffsetCommitHandler
-from broker.api.offset_delete import OffsetDeleteHandler
-from broker.api.offset_fetch import OffsetFetchHandler
-from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.api.cluster.alter_replica_log_dirs import AlterReplicaLogDirsHandler
+from broker.api.cluster.api_versions import ApiVersionsHandler
+from broker.api.cluster.describe_cluster import DescribeClusterHandler
+from broker.api.cluster.describe_log_dirs import DescribeLogDirsHandler
+from broker.api.cluster.describe_node import DescribeNodeHandler, NodeDescription
+from broker.api.cluster.get_telemetry_subscriptions import GetTelemetrySubscriptionsHandler
+from broker.api.cluster.push_telemetry import PushTelemetryHandler
+from broker.api.cluster.update_features import KraftVersionUpgrade
+from broker.api.configs.alter_configs import AlterConfigsHandler
+from broker.api.configs.describe_client_quotas import DescribeClientQuotasHandler
+from broker.api.configs.describe_configs import DescribeConfigsHandler
+from broker.api.configs.incremental_alter_configs import IncrementalAlterConfigsHandler
+from broker.api.configs.list_config_resources import ListConfigResourcesHandler
+from broker.api.groups.consumer_group_describe import ConsumerGroupDescribeHandler
+from broker.api.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
+from broker.api.groups.delete_groups import DeleteGroupsHandler
+from broker.api.groups.describe_groups import DescribeGroupsHandler
+from broker.api.groups.find_coordinator import CoordinatorType, FindCoordinatorHandler
+from broker.api.groups.heartbeat import HeartbeatHandler
+from broker.api.groups.join_group import JoinGroupHandler
+from broker.api.groups.leave_group import LeaveGroupHandler
+from broker.api.groups.list_groups import ListGroupsHandler
+from broker.api.groups.offset_commit import OffsetCommitHandler
+from broker.api.groups.offset_delete import OffsetDeleteHandler
+from broker.api.groups.offset_fetch import OffsetFetchHandler
+from broker.api.groups.streams_group_describe import StreamsGroupDescribeHandler
+from broker.api.groups.streams_group_heartbeat import StreamsGroupHeartbeatHandler
+from broker.api.groups.sync_group import SyncGroupHandler
 from broker.api.pipeline import permission as needs
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.pipeline.quota import FetchQuota
-from broker.api.produce import ProduceHandler
-from broker.api.push_telemetry import PushTelemetryHandler
-from broker.api.read_share_group_state import ReadShareGroupStateHandler
-from broker.api.read_share_group_state_summary import ReadShareGroupStateSummaryHandler
-from broker.api.sasl_session import refuse_handshake, refuse_token
+from broker.api.quorum.create_metadata_snapshot import CreateMetadataSnapshotHandler, SnapshotCutter
+from broker.api.quorum.fetch_public_snapshot import FetchPublicSnapshotHandler
+from broker.api.records.delete_records import DeleteRecordsHandler
+from broker.api.records.describe_producers import DescribeProducersHandler
+from broker.api.records.fetch import FetchHandler
+from broker.api.records.list_offsets import ListOffsetsHandler
+from broker.api.records.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.api.records.produce import ProduceHandler
+from broker.api.security.describe_acls import DescribeAclsHandler
+from broker.api.security.describe_delegation_token import DescribeDelegationTokenHandler
+from broker.api.security.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
+from broker.api.security.sasl_session import refuse_handshake, refuse_token
 from broker.api.serving.config_changes import BrokerConfigCheck, TlsCheck
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.controller_routes import forwarded_routes
@@ -72,17 +60,29 @@ from broker.api.serving.internal_topics import InternalTopicCreation
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Route, route
-from broker.api.share_acknowledge import ShareAcknowledgeHandler
-from broker.api.share_fetch import ShareFetchHandler
-from broker.api.share_group_describe import ShareGroupDescribeHandler
-from broker.api.share_group_heartbeat import ShareGroupHeartbeatHandler
-from broker.api.streams_group_describe import StreamsGroupDescribeHandler
-from broker.api.streams_group_heartbeat import StreamsGroupHeartbeatHandler
-from broker.api.sync_group import SyncGroupHandler
-from broker.api.txn_offset_commit import TxnOffsetCommitHandler
-from broker.api.update_features import KraftVersionUpgrade
-from broker.api.write_share_group_state import WriteShareGroupStateHandler
-from broker.api.write_txn_markers import WriteTxnMarkersHandler
+from broker.api.share.alter_share_group_offsets import AlterShareGroupOffsetsHandler
+from broker.api.share.delete_share_group_offsets import DeleteShareGroupOffsetsHandler
+from broker.api.share.delete_share_group_state import DeleteShareGroupStateHandler
+from broker.api.share.describe_share_group_offsets import DescribeShareGroupOffsetsHandler
+from broker.api.share.initialize_share_group_state import InitializeShareGroupStateHandler
+from broker.api.share.read_share_group_state import ReadShareGroupStateHandler
+from broker.api.share.read_share_group_state_summary import ReadShareGroupStateSummaryHandler
+from broker.api.share.share_acknowledge import ShareAcknowledgeHandler
+from broker.api.share.share_fetch import ShareFetchHandler
+from broker.api.share.share_group_describe import ShareGroupDescribeHandler
+from broker.api.share.share_group_heartbeat import ShareGroupHeartbeatHandler
+from broker.api.share.write_share_group_state import WriteShareGroupStateHandler
+from broker.api.topics.create_topics import CreateTopicsHandler
+from broker.api.topics.describe_topic_partitions import DescribeTopicPartitionsHandler
+from broker.api.topics.metadata import AutoTopicCreator, MetadataHandler
+from broker.api.transactions.add_offsets_to_txn import AddOffsetsToTxnHandler
+from broker.api.transactions.add_partitions_to_txn import AddPartitionsToTxnHandler
+from broker.api.transactions.describe_transactions import DescribeTransactionsHandler
+from broker.api.transactions.end_txn import EndTxnHandler
+from broker.api.transactions.init_producer_id import InitProducerIdHandler
+from broker.api.transactions.list_transactions import ListTransactionsHandler
+from broker.api.transactions.txn_offset_commit import TxnOffsetCommitHandler
+from broker.api.transactions.write_txn_markers import WriteTxnMarkersHandler
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.replica_selector import RACK_AWARE_SELECTOR, RackAwareReplicaSelector
 from broker.fetch.service import FetchService

@@ -1,6 +1,6 @@
 """Share fetches and acknowledgements of one broker: sessions, share partitions, and their ends.
 
-The service knows no wire format; `broker.api.share_fetch` and `broker.api.share_acknowledge` translate.
+The service knows no wire format; `broker.api.share.share_fetch` and `broker.api.share.share_acknowledge` translate.
 """
 
 import asyncio

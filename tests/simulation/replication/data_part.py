@@ -7,10 +7,10 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.api.fetch import FetchHandler
-from broker.api.list_offsets import ListOffsetsHandler
-from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from broker.api.produce import ProduceHandler
+from broker.api.records.fetch import FetchHandler
+from broker.api.records.list_offsets import ListOffsetsHandler
+from broker.api.records.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.api.records.produce import ProduceHandler
 from broker.api.serving.context import RequestContext
 from broker.fetch.remote_reads.reads import RemoteReads
 from broker.fetch.replica_selector import RackAwareReplicaSelector

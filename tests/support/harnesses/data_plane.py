@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Generic, TypeVar, cast
 
-from broker.api.fetch import FetchHandler
 from broker.api.pipeline.quota import FetchQuota
+from broker.api.records.fetch import FetchHandler
 from broker.api.serving.context import RequestContext
 from broker.clock import Clock
 from broker.fetch.quota import LeaderQuota

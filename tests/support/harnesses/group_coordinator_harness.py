@@ -102,7 +102,7 @@ class GroupCoordinatorHarness:
             lambda: PARTITIONS,
             BrokerId(BROKER_ID),
             loop,
-            cast(OffsetTransactions, None),  # see tests/broker/api/test_txn_offset_commit.py
+            cast(OffsetTransactions, None),  # see tests/broker/api/transactions/test_txn_offset_commit.py
             consumer_groups,
             StreamsGroupCoordinator(self.runtime, lambda: PARTITIONS, lambda: self.serves_streams_groups),
         )

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import count
 from typing import TypeVar, cast
 
-from broker.api.fetch import FetchHandler
-from broker.api.list_offsets import ListOffsetsHandler
+from broker.api.records.fetch import FetchHandler
+from broker.api.records.list_offsets import ListOffsetsHandler
 from broker.fetch.remote_reads.reads import RemoteReads, RemoteReadSettings
 from broker.runtime.loop.thread_pool import PoolFull
 from broker.runtime.remote_log.locations import Holes

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.api.alter_configs import StoreConfigsHandler
-from broker.api.describe_configs import DescribeConfigsHandler
-from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler, StoreConfigChangesHandler
+from broker.api.configs.alter_configs import StoreConfigsHandler
+from broker.api.configs.describe_configs import DescribeConfigsHandler
+from broker.api.configs.incremental_alter_configs import IncrementalAlterConfigsHandler, StoreConfigChangesHandler
 from broker.api.pipeline.permission import AclOperation, AclResourceType
 from broker.api.serving.config_changes import BrokerConfigCheck
 from broker.api.serving.context import RequestContext
@@ -12,9 +12,9 @@ from broker.metadata.image.config_image import ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.broker.api.configs.test_config_admin import STATIC, Loggers
 from tests.broker.api.metadata_harness import LiveCluster
 from tests.broker.api.metadata_harness import context as any_context
-from tests.broker.api.test_config_admin import STATIC, Loggers
 from tests.support.fakes.fake_authorizer import Grant, GrantedPermissions
 
 RESOURCES = [

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from broker.api.fetch_public_snapshot import FetchPublicSnapshotHandler
 from broker.api.pipeline.permission import AclOperation, AclResourceType
+from broker.api.quorum.fetch_public_snapshot import FetchPublicSnapshotHandler
 from protocol.errors import ErrorCode
 from protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,

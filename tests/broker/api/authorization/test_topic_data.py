@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from broker.api.delete_records import DeleteRecordsHandler
-from broker.api.describe_producers import DescribeProducersHandler
-from broker.api.list_offsets import ListOffsetsHandler
-from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.pipeline.permission import AclOperation, AclResourceType
-from broker.api.produce import ProduceHandler
+from broker.api.records.delete_records import DeleteRecordsHandler
+from broker.api.records.describe_producers import DescribeProducersHandler
+from broker.api.records.list_offsets import ListOffsetsHandler
+from broker.api.records.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.api.records.produce import ProduceHandler
 from broker.api.serving.context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

@@ -2,15 +2,15 @@
 
 import pytest
 
-from broker.api.create_partitions import CreatePartitionsHandler
-from broker.api.create_topics import CreateTopicsHandler
-from broker.api.delete_topics import DeleteTopicsHandler
-from broker.api.describe_cluster import DescribeClusterHandler
-from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
-from broker.api.metadata import MetadataHandler
+from broker.api.cluster.describe_cluster import DescribeClusterHandler
 from broker.api.pipeline.permission import AclOperation, AclResourceType
 from broker.api.serving.authorized_operations import NOT_REQUESTED, operation_bits
 from broker.api.serving.context import RequestContext
+from broker.api.topics.create_partitions import CreatePartitionsHandler
+from broker.api.topics.create_topics import CreateTopicsHandler
+from broker.api.topics.delete_topics import DeleteTopicsHandler
+from broker.api.topics.describe_topic_partitions import DescribeTopicPartitionsHandler
+from broker.api.topics.metadata import MetadataHandler
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

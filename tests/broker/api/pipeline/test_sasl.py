@@ -11,7 +11,7 @@ from broker.api.pipeline import permission as needs
 from broker.api.pipeline.authentication import ALLOWED_REQUESTS, TRANSITIONS, AuthenticationState
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.pipeline.sasl import SaslServices
-from broker.api.sasl_session import refuse_handshake, refuse_token
+from broker.api.security.sasl_session import refuse_handshake, refuse_token
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
 from broker.net.request import (

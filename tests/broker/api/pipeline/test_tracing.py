@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker.api.fetch import FetchHandler
 from broker.api.pipeline import permission as needs
 from broker.api.pipeline.tracing import RequestTracing, TraceSettings
-from broker.api.produce import ProduceHandler
+from broker.api.records.fetch import FetchHandler
+from broker.api.records.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
 from broker.config.load import load_config

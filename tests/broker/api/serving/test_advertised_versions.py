@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from broker.api.api_versions import ApiVersionsHandler
+from broker.api.cluster.api_versions import ApiVersionsHandler
 from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY, ApiKey
 from protocol.messages.api_versions import ApiVersionsRequest
 from tests.broker.api.metadata_harness import FixedMetadata, context

@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from broker.api.offset_commit import OffsetCommitHandler
-from broker.api.offset_delete import OffsetDeleteHandler
-from broker.api.offset_fetch import OffsetFetchHandler
+from broker.api.groups.offset_commit import OffsetCommitHandler
+from broker.api.groups.offset_delete import OffsetDeleteHandler
+from broker.api.groups.offset_fetch import OffsetFetchHandler
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.primitives import METADATA_TOPIC_ID
-from tests.broker.api.test_cluster_metadata import NAME, MetadataTopicHarness
+from tests.broker.api.quorum.test_cluster_metadata import NAME, MetadataTopicHarness
 from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, answered, context
 
 BY_ID, BY_NAME = 10, 9

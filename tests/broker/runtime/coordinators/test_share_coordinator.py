@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from broker.api.delete_share_group_state import DeleteShareGroupStateHandler
-from broker.api.initialize_share_group_state import InitializeShareGroupStateHandler
-from broker.api.read_share_group_state import ReadShareGroupStateHandler
-from broker.api.read_share_group_state_summary import ReadShareGroupStateSummaryHandler
-from broker.api.write_share_group_state import WriteShareGroupStateHandler
+from broker.api.share.delete_share_group_state import DeleteShareGroupStateHandler
+from broker.api.share.initialize_share_group_state import InitializeShareGroupStateHandler
+from broker.api.share.read_share_group_state import ReadShareGroupStateHandler
+from broker.api.share.read_share_group_state_summary import ReadShareGroupStateSummaryHandler
+from broker.api.share.write_share_group_state import WriteShareGroupStateHandler
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image.topic_names import SHARE_STATE_TOPIC
 from broker.node.share_state import build_share_coordinator

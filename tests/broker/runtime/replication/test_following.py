@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from broker.api.list_offsets import ListOffsetsHandler
+from broker.api.records.list_offsets import ListOffsetsHandler
 from broker.net.peer import SocketAddress
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.api.records.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource

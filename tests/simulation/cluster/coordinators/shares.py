@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from broker.api.initialize_share_group_state import InitializeShareGroupStateHandler
-from broker.api.read_share_group_state import ReadShareGroupStateHandler
-from broker.api.share_acknowledge import ShareAcknowledgeHandler
-from broker.api.share_fetch import ShareFetchHandler
-from broker.api.share_group_heartbeat import ShareGroupHeartbeatHandler
-from broker.api.write_share_group_state import WriteShareGroupStateHandler
+from broker.api.share.initialize_share_group_state import InitializeShareGroupStateHandler
+from broker.api.share.read_share_group_state import ReadShareGroupStateHandler
+from broker.api.share.share_acknowledge import ShareAcknowledgeHandler
+from broker.api.share.share_fetch import ShareFetchHandler
+from broker.api.share.share_group_heartbeat import ShareGroupHeartbeatHandler
+from broker.api.share.write_share_group_state import WriteShareGroupStateHandler
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.share.service import ShareFetchService
 from broker.groups.shard import GroupShard

@@ -5,21 +5,21 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from broker.api.add_offsets_to_txn import AddOffsetsToTxnHandler
-from broker.api.add_partitions_to_txn import AddPartitionsToTxnHandler
-from broker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
-from broker.api.end_txn import EndTxnHandler
-from broker.api.heartbeat import HeartbeatHandler
-from broker.api.init_producer_id import InitProducerIdHandler
-from broker.api.join_group import JoinGroupHandler
-from broker.api.leave_group import LeaveGroupHandler
-from broker.api.offset_commit import OffsetCommitHandler
-from broker.api.offset_fetch import OffsetFetchHandler
-from broker.api.produce import ProduceHandler
+from broker.api.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
+from broker.api.groups.heartbeat import HeartbeatHandler
+from broker.api.groups.join_group import JoinGroupHandler
+from broker.api.groups.leave_group import LeaveGroupHandler
+from broker.api.groups.offset_commit import OffsetCommitHandler
+from broker.api.groups.offset_fetch import OffsetFetchHandler
+from broker.api.groups.sync_group import SyncGroupHandler
+from broker.api.records.produce import ProduceHandler
 from broker.api.serving.context import RequestContext
-from broker.api.sync_group import SyncGroupHandler
-from broker.api.txn_offset_commit import TxnOffsetCommitHandler
-from broker.api.write_txn_markers import WriteTxnMarkersHandler
+from broker.api.transactions.add_offsets_to_txn import AddOffsetsToTxnHandler
+from broker.api.transactions.add_partitions_to_txn import AddPartitionsToTxnHandler
+from broker.api.transactions.end_txn import EndTxnHandler
+from broker.api.transactions.init_producer_id import InitProducerIdHandler
+from broker.api.transactions.txn_offset_commit import TxnOffsetCommitHandler
+from broker.api.transactions.write_txn_markers import WriteTxnMarkersHandler
 from broker.config.broker_config import BrokerConfig
 from broker.groups.config import GroupConfig
 from broker.groups.consumer.environment import ConsumerGroupEnvironment, MemberIntervals

@@ -1,0 +1,1 @@
+"""APIs of brokers and of the cluster: versions, features, log directories, client telemetry."""

@@ -1,0 +1,1 @@
+"""APIs of configurations and client quotas."""

@@ -1,0 +1,1 @@
+"""APIs of classic, consumer and streams groups, and of their offsets."""

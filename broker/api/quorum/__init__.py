@@ -1,0 +1,1 @@
+"""APIs of the metadata quorum, and requests to the active controller."""

@@ -1,0 +1,1 @@
+"""APIs of credentials, delegation tokens and ACLs."""
