@@ -46,7 +46,8 @@ class _Queue:
     in_flight: list[_Entry] | None = None
     flight: int = 0  # counts batches: responses to a former one are ignored
     failures: int = 0
-    retry_at_s: float = 0.0
+    retry: Deadline | None = None
+    """The end of a pause after a failure, in which nothing is sent."""
     last_error: str = "it was not read back"
 
 
@@ -100,7 +101,9 @@ class RemoteMetadataPublisher:
         self._leaders = leaders
         for number in changed:
             queue = self._queues[number]
-            queue.retry_at_s = 0.0
+            if queue.retry is not None:
+                queue.retry.cancel()
+                queue.retry = None
             self._requeue(queue)  # the former leader may never respond
             self._flush(number)
 
@@ -117,10 +120,8 @@ class RemoteMetadataPublisher:
     def _flush(self, partition: int) -> None:
         queue = self._queues[partition]
         leader = self._leaders.get(partition)
-        if self._is_closed or queue.in_flight is not None or leader is None:
+        if self._is_closed or queue.in_flight is not None or queue.retry is not None or leader is None:
             return
-        if queue.retry_at_s > self._loop.time():
-            return  # a deadline is set
         batch = self._next_batch(queue)
         if batch:
             queue.in_flight = batch
@@ -166,8 +167,12 @@ class RemoteMetadataPublisher:
         delay_ms = min(
             self._settings.retry_backoff_max_ms, self._settings.retry_backoff_ms * 2.0 ** min(queue.failures - 1, 16)
         )
-        queue.retry_at_s = self._loop.time() + delay_ms / 1000
-        self._deadlines.at(queue.retry_at_s, partial(self._flush, partition))
+        # The end of the pause is an event and not a time, because a deadline may run slightly before its time.
+        queue.retry = self._deadlines.after_ms(delay_ms, partial(self._resume, partition))
+
+    def _resume(self, partition: int) -> None:
+        self._queues[partition].retry = None
+        self._flush(partition)
 
     # ---- completion
 

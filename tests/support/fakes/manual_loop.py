@@ -12,10 +12,13 @@ Args = TypeVarTuple("Args")
 
 class ManualLoop:
     """The part of an event loop for timers, soon-calls and futures. `advance` moves time, `run_soon` runs ready
-    callbacks.
+    callbacks. Timers fire `early_s` before their times, as those of asyncio and uvloop may: uvloop rounds to
+    milliseconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, early_s: float = 0.0) -> None:
+        self._early_s = early_s
+        self._fired_s = 0.0
         self._now = 1000.0
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -92,7 +95,8 @@ class ManualLoop:
         self.run_soon()
         while self._timers and self._timers[0][0] <= end:
             when, _, handle = heapq.heappop(self._timers)
-            self._now = max(self._now, when)
+            early_s = 0.0 if when <= self._fired_s else self._early_s  # a timer for the same moment waits for it
+            self._now, self._fired_s = max(self._now, when - early_s), when
             if not handle.cancelled():
                 handle._run()
             self.run_soon()

@@ -76,8 +76,10 @@ def drive(closing: Coroutine[Any, Any, None], loop: ManualLoop) -> None:
 class Cluster:
     """A metadata topic, and the brokers 1 and 2."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None, faults: Faults | None = None) -> None:
-        self.loop = ManualLoop()
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, faults: Faults | None = None, *, early_s: float = 0.0
+    ) -> None:
+        self.loop = ManualLoop(early_s)
         self.topic = MetadataTopic(self.loop, COUNT, [1, 2], faults=faults, rng=random.Random(1))
         self.topic.publish_image()
         self.here, self.there = (MetadataBroker(self.topic, number, settings) for number in (1, 2))
@@ -247,6 +249,18 @@ def test_unpublished_event_times_out() -> None:
     cluster.log.is_refusing = False
     cluster.publish(cluster.here, segment(2))
     assert cluster.here.manager.segments(PARTITION) == [segment(2)]
+
+
+def test_refused_event_is_sent_again_by_a_timer_that_fires_early() -> None:
+    cluster = Cluster(early_s=0.0004)
+    cluster.assign(cluster.here)
+    cluster.log.is_refusing = True
+    future = cluster.begin(cluster.here, segment(1))
+    cluster.loop.advance(0.5)
+    assert not future.done()
+    cluster.log.is_refusing = False
+    cluster.loop.advance(2)
+    assert future.done()
 
 
 def test_excess_events_are_refused() -> None:
