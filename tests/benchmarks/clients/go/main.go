@@ -1,6 +1,6 @@
 // Producer and consumer with franz-go at its defaults; prints the seconds from the first record to the last.
 //
-// Arguments: produce|consume BOOTSTRAP TOPIC RECORDS SIZE.
+// Arguments: produce|consume BOOTSTRAP TOPIC RECORDS SIZE PASSES. The consumer reads the topic PASSES times.
 package main
 
 import (
@@ -45,18 +45,25 @@ func produce(bootstrap, topic string, records, size int) {
 	fmt.Println(took.Seconds())
 }
 
-func consume(bootstrap, topic string, records int) {
+func consume(bootstrap, topic string, records, passes int) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	check(err)
-	read, started := 0, time.Time{}
-	for read < records {
-		fetches := client.PollFetches(context.Background())
-		check(fetches.Err())
-		if started.IsZero() {
-			started = time.Now()
+	started := time.Time{}
+	for range passes {
+		starts := map[int32]kgo.EpochOffset{}
+		for read := 0; read < records; {
+			fetches := client.PollFetches(context.Background())
+			check(fetches.Err())
+			if started.IsZero() {
+				started = time.Now()
+			}
+			fetches.EachPartition(func(partition kgo.FetchTopicPartition) {
+				starts[partition.Partition] = kgo.EpochOffset{Epoch: -1, Offset: 0}
+			})
+			read += fetches.NumRecords()
 		}
-		read += fetches.NumRecords()
+		client.SetOffsets(map[string]map[int32]kgo.EpochOffset{topic: starts})
 	}
 	fmt.Println(time.Since(started).Seconds())
 }
@@ -66,9 +73,11 @@ func main() {
 	check(err)
 	size, err := strconv.Atoi(os.Args[5])
 	check(err)
+	passes, err := strconv.Atoi(os.Args[6])
+	check(err)
 	if os.Args[1] == "produce" {
 		produce(os.Args[2], os.Args[3], records, size)
 	} else {
-		consume(os.Args[2], os.Args[3], records)
+		consume(os.Args[2], os.Args[3], records, passes)
 	}
 }
