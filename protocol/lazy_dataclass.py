@@ -1,9 +1,9 @@
 """`@lazy_dataclass(slots=True)`: a dataclass whose methods are generated on first use.
 
-`dataclass` compiles three to six methods at import: 0.4 ms and 10 KB per class. A node imports 900 dataclasses, and
-constructs one in six before its first request. Decoders of messages fill instances attribute by attribute and need none
-of those methods. This decorator only gives the class its slots; the first use of a method completes the class with the
-methods that `dataclasses` generates for a second class with the same fields. Type checkers see a dataclass.
+`dataclass` compiles three to six methods at import: 0.4 ms and 10 KB per class. A node imports 600 classes of messages,
+whose decoders fill instances attribute by attribute and need none of those methods, and 300 other dataclasses, of which
+a start constructs 130. This decorator only gives the class its slots. The first use of a method completes the class
+with the methods that `dataclasses` generates for a second class with the same fields. Type checkers see a dataclass.
 
 Compiled modules use `dataclass`: mypyc turns its classes into native ones, and knows no other decorator.
 """
@@ -39,8 +39,7 @@ def _take_methods(cls: type, arguments: dict[str, bool], defaults: dict[str, obj
     namespace = {name: cls.__dict__[name] for name in own} | defaults | {"__qualname__": cls.__qualname__}
     twin: type = dataclasses.dataclass(**arguments)(type(cls.__name__, cls.__bases__[1:], namespace))
     for name in _INHERITED:
-        if name not in own:
-            setattr(cls, name, getattr(twin, name))
+        setattr(cls, name, getattr(twin, name))
     for name, value in twin.__dict__.items():
         if name not in cls.__dict__:
             setattr(cls, name, value)

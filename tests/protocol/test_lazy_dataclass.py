@@ -161,6 +161,19 @@ def test_methods_of_the_class_itself_are_kept() -> None:
     assert (hash(Named("a")), repr(Named("a"))) == (hash("a"), "<a>")
 
 
+def test_frozen_class_with_its_own_equality_gets_a_hash_of_its_fields() -> None:
+    """`dataclass` replaces the hash that Python removes from a class with `__eq__`."""
+
+    @lazy_dataclass(frozen=True, slots=True)
+    class Tagged:
+        name: str
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Tagged)
+
+    assert hash(Tagged("a")) == hash(Tagged("a"))
+
+
 def test_generic_class_keeps_its_parameters() -> None:
     @lazy_dataclass(frozen=True, slots=True)
     class Result(Generic[T]):

@@ -95,7 +95,7 @@ class ManualLoop:
         self.run_soon()
         while self._timers and self._timers[0][0] <= end:
             when, _, handle = heapq.heappop(self._timers)
-            early_s = 0.0 if when <= self._fired_s else self._early_s  # a timer for the same moment waits for it
+            early_s = 0.0 if when <= self._fired_s else self._early_s  # a timer set again for that moment is not early
             self._now, self._fired_s = max(self._now, when - early_s), when
             if not handle.cancelled():
                 handle._run()
