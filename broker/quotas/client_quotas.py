@@ -87,17 +87,24 @@ class ClientQuotaManager:
 
         A value above the whole quota of all windows passes if nothing else counts: it could never be delivered. Kafka
         throttles such a client for ever.
+
+        A sample that begins with a delivery after a refusal begins at the refusal. Kafka's begins at the delivery, so
+        each sample counts one response without the pause before it, and a client whose samples hold few responses gets
+        less than its quota.
         """
         applied = self._applied(client)
         if applied is None:
             return 0
         sensor = self._sensors.get(applied.sharers, now_ms)
         is_first = sensor.rate.is_empty(now_ms)
-        sensor.rate.record(value, now_ms)
+        sensor.rate.record(value, now_ms, sensor.refused_ms)
         throttle_ms = sensor.rate.throttle_ms(applied.rate, now_ms)
         if throttle_ms == 0 or is_first:
+            sensor.refused_ms = None
             return 0
         sensor.rate.record(-value, now_ms)
+        if sensor.refused_ms is None:
+            sensor.refused_ms = now_ms
         return throttle_ms
 
     def take_back(self, client: QuotaClient, value: float, now_ms: float) -> None:

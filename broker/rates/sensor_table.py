@@ -45,12 +45,16 @@ class RecentAverage:
 
 
 class Sensor:
-    """The measurements of clients that share a quota: their rate, and their throttle times in milliseconds."""
+    """The measurements of clients that share a quota: their rate, and their throttle times in milliseconds.
 
-    __slots__ = ("rate", "throttles", "used_ms")
+    `refused_ms` is the time of the first refusal since the last delivery, None without one.
+    """
+
+    __slots__ = ("rate", "refused_ms", "throttles", "used_ms")
 
     def __init__(self, windows: QuotaWindows) -> None:
         self.rate = WindowedRate(windows)
+        self.refused_ms: float | None = None
         self.throttles = RecentAverage()
         self.used_ms = 0.0
 

@@ -42,12 +42,19 @@ class WindowedRate:
         self._samples: deque[_WindowSample] = deque()  # the oldest first
         self._total = 0.0
 
-    def record(self, value: float, now_ms: float) -> None:
-        """Add a value; a negative one takes back what was recorded before."""
+    def record(self, value: float, now_ms: float, waiting_since_ms: float | None = None) -> None:
+        """Add a value; a negative one takes back what was recorded before.
+
+        A sample begins with its first value, or with the wait for it: at `waiting_since_ms`, if nothing was recorded
+        since then. A wait longer than a window does not count.
+        """
         self._expire(now_ms)
-        samples = self._samples
-        if not samples or now_ms - samples[-1].began_ms >= self._windows.size_ms:
-            samples.append(_WindowSample(now_ms))
+        samples, size_ms = self._samples, self._windows.size_ms
+        if not samples or now_ms - samples[-1].began_ms >= size_ms:
+            began_ms = now_ms
+            if waiting_since_ms is not None and now_ms - waiting_since_ms < size_ms:
+                began_ms = waiting_since_ms
+            samples.append(_WindowSample(began_ms))
             if len(samples) > self._windows.count + 1:  # one more than the windows, for the sample that overlaps them
                 self._total -= samples.popleft().value
         sample = samples[-1]

@@ -66,6 +66,20 @@ def test_fast_clock_fires_timers_early() -> None:
     assert moments == pytest.approx({"fast": 800.0, "slow": 1_250.0})
 
 
+def test_timers_fire_early_unless_they_are_set_for_the_rest_of_their_time() -> None:
+    world, moments = World(early_ms=0.5), list[float]()
+    process = Process(world, 1)
+
+    def fire() -> None:
+        moments.append(world.now_ms)
+        if len(moments) == 1:
+            process.call_at(0.010, fire)
+
+    process.call_at(0.010, fire)
+    run(world)
+    assert moments == pytest.approx([9.5, 10.0])
+
+
 def test_soon_calls_belong_to_the_same_event() -> None:
     world, seen = World(), list[int]()
     process = Process(world, 1)

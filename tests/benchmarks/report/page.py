@@ -11,12 +11,15 @@ from tests.benchmarks.report.reasons import reason_for
 from tests.benchmarks.report.rows import Row, Spread
 
 IMAGES: Final = "images"
+OTHER: Final = "(against "
+"""Mark in the names of rows that compare with something else than Apache Kafka."""
 INTRODUCTION: Final = """# Benchmarks
 
 `make bench` measures Ottla and Apache Kafka in one run, on one machine, with the same clients; `python -m
 tests.benchmarks.report` writes this page from its result. Runs of both alternate, the first of each is discarded, and a
 figure is the median of the others; in brackets the lowest and the highest. Clients and brokers share the cores. The
-share of user time in the processor time of the brokers stands after the slash. [Performance](performance.md) says what
+share of user time in the processor time of the brokers stands after the slash. Rows that compare with something else
+name it after "against"; its figure stands in the column of Apache Kafka. [Performance](performance.md) says what
 the figures mean.
 """
 
@@ -52,7 +55,8 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _losses(rows: Iterable[Row]) -> Iterator[str]:
     """Yield the rows on which Apache Kafka is better, worst first, each with the reason and the next idea."""
-    lost = [(row.advantage, row) for row in rows if row.advantage is not None and row.advantage < 1]
+    compared = [row for row in rows if OTHER not in row.name]
+    lost = [(row.advantage, row) for row in compared if row.advantage is not None and row.advantage < 1]
     lost.sort(key=lambda each: each[0])
     yield from ["", "## Where Apache Kafka is better", ""]
     if not lost:

@@ -87,6 +87,31 @@ def test_delivery_above_the_whole_quota_passes_after_a_pause() -> None:
     assert quotas.charge_delivery(ALICE, 1, 0.0) > 0
 
 
+@pytest.mark.parametrize("windows", [QuotaWindows(2, 1_000), QuotaWindows(11, 1_000)])
+@pytest.mark.parametrize("response_bytes", [10_000, 40_200, 50_200, 200_000])
+@pytest.mark.parametrize("round_trip_ms", [0.5, 5.0])
+def test_deliveries_use_their_whole_quota_and_no_more(
+    windows: QuotaWindows, response_bytes: int, round_trip_ms: float
+) -> None:
+    rate, seconds, now_ms, total = 1_000_000.0, 600, 0.0, 0
+    quotas = ClientQuotaManager(windows)
+    quotas.set_rate(quota_entity({"user": "alice"}), rate)
+    while now_ms < seconds * 1000:
+        throttle_ms = quotas.charge_delivery(ALICE, response_bytes, now_ms)
+        total += response_bytes if throttle_ms == 0 else 0
+        now_ms += throttle_ms + round_trip_ms
+    assert 0.985 * rate * seconds <= total <= rate * (seconds + windows.burst_s) + response_bytes
+
+
+def test_wait_after_a_refusal_counts_for_one_window_at_most() -> None:
+    quotas = ClientQuotaManager(QuotaWindows(2, 1_000))
+    quotas.set_rate(quota_entity({"user": "alice"}), 1_000.0)
+    assert quotas.charge_delivery(ALICE, 1_000, 0.0) == 0
+    assert quotas.charge_delivery(ALICE, 500, 0.0) == 500
+    assert quotas.charge_delivery(ALICE, 1_000, 10_000.0) == 0
+    assert quotas.charge_delivery(ALICE, 500, 10_000.0) == 500
+
+
 def test_unused_sensor_expires() -> None:
     quotas = manager(({"client-id": None}, 1.0))
     quotas.charge(ALICE, 1, 0.0)

@@ -37,6 +37,7 @@ _decide = TransactionShard._decide
 _on_groups_loaded = GroupShard.on_loaded
 _compute = reconciliation._compute
 _load = ShardLoader.load
+_on_wake = HostedShard._on_wake
 _resign = ShardRuntime.resign
 _on_read = LedSharePartition._on_read
 _start_loading = ShardRuntime._start_loading
@@ -143,6 +144,12 @@ def _drop_marker(_fold: LogFold, _producer_id: int, _committed: bool, _offset: i
     """Fold no marker into a snapshot."""
 
 
+def _wake_if_due(hosted: HostedShard[Any]) -> None:
+    """Miss a timer that fires before its time by the clock."""
+    if hosted._clock.monotonic_ms() >= hosted._wake_ms:
+        _on_wake(hosted)
+
+
 def _send_at_once(
     shard: TransactionShard, transactional_id: str, before: Transaction, after: Transaction
 ) -> CoordinatorResult[Any, None]:
@@ -177,6 +184,9 @@ PLANTED_COORDINATORS: Final[Mapping[str, Planted]] = {
     ),
     "forgetting timers whose records could not be written": Planted(
         (Patch(CoordinatorOperation, "has_failed", False),), _LIVENESS, 30, 70, run_migrations
+    ),
+    "missing a timer that fires slightly before its time": Planted(
+        (Patch(HostedShard, "_on_wake", _wake_if_due),), _LIVENESS, 30, 4, run_members
     ),
     "forgetting the rebalance after a downgrade when the coordinator changes": Planted(
         (Patch(GroupShard, "on_loaded", _forget_rebalances),), _LIVENESS, 30, 161, run_migrations

@@ -44,7 +44,7 @@ from tests.simulation.replication.network import Wires
 from tests.simulation.replication.process import TaskProcess
 from tests.simulation.replication.producers import Producer
 from tests.simulation.simulator import EventSimulator
-from tests.simulation.world import PowerFailure, Process, World
+from tests.simulation.world import PowerFailure, Process, World, early_ms_of
 
 R = TypeVar("R")
 _COORDINATED_LENGTH: Final = 2
@@ -101,7 +101,7 @@ class ClusterSimulator(EventSimulator):
         self.scenario = draw_scenario(Random(f"scenario {seed}"), tiered=self.metadata_scenario.tiered)
         if self.metadata_scenario.coordinators:
             self.scenario = with_coordinators(self.scenario, Random(f"coordinators {seed}"))
-        world = World()
+        world = World(early_ms_of(seed))
         self.checker = ClusterChecker(
             self.nodes, self.quorum_nodes, lambda: world.now_ms, self.scenario.session_timeout_ms
         )

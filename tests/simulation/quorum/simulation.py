@@ -22,7 +22,7 @@ from tests.simulation.quorum.offers import CLUSTER_ID, OfferedSnapshots
 from tests.simulation.quorum.scenario import Scenario, draw_scenario
 from tests.simulation.quorum.settling import Settling
 from tests.simulation.simulator import EventSimulator
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, World, early_ms_of
 
 START_ERRORS: Final = (OSError, LogDirFailure, UnusableMetadataLog, InvalidQuorumState)
 
@@ -69,7 +69,7 @@ class QuorumSimulator(EventSimulator):
         scenario: Scenario | None = None,
     ) -> None:
         self.nodes: dict[int, Node] = {}
-        world = World()
+        world = World(early_ms_of(seed))
         self.scenario = scenario or draw_scenario(Random(f"scenario {seed}"))
         self.checker = Checker(self.nodes, lambda: world.now_ms, self.scenario)
         super().__init__(seed, world, self.checker, planned_events=events)

@@ -31,6 +31,7 @@ from tests.simulation.remote_log.replicas import Replicas
 from tests.simulation.remote_log.state import SEGMENT_BYTES, TASK_INTERVAL_MS, RemoteStorageCounts, State
 from tests.simulation.remote_log.store import Weather
 from tests.simulation.simulator import Simulator
+from tests.simulation.world import early_ms_of
 from tests.support.harnesses.remote_log_harness import TIERED, Bucket, LoopClock
 
 BROKERS = 3
@@ -72,7 +73,7 @@ class RemoteStorageSimulator(Simulator):
 
     def play(self) -> None:
         try:
-            SimulatedLoop().run(self._main())
+            SimulatedLoop(early_s=early_ms_of(self.state.seed) / 1000).run(self._main())
         except Exception:
             if self.state.found is not None:  # raised inside of a broker, which wraps it
                 raise self.state.found from None

@@ -48,10 +48,14 @@ class _Handle:
 
 
 class SimulatedLoop:
-    """An event loop whose time is simulated; it has the part of asyncio's interface that tasks and futures use."""
+    """An event loop whose time is simulated; it has the part of asyncio's interface that tasks and futures use.
 
-    def __init__(self, start_s: float = 1000.0) -> None:
+    Timers fire `early_s` before their times, except those of less than twice that delay.
+    """
+
+    def __init__(self, start_s: float = 1000.0, early_s: float = 0.0) -> None:
         self._now_s = start_s
+        self._early_s = early_s
         self._ready: deque[_Handle] = deque()
         self._timers: list[tuple[float, int, _Handle]] = []
         self._scheduled = 0
@@ -132,6 +136,8 @@ class SimulatedLoop:
     def call_at(
         self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.TimerHandle:
+        if self._early_s and when - self._now_s > 2 * self._early_s:
+            when -= self._early_s
         handle = _Handle(callback, args, when)
         self._scheduled += 1
         heapq.heappush(self._timers, (when, self._scheduled, handle))

@@ -36,7 +36,7 @@ from tests.simulation.replication.peace import Peace
 from tests.simulation.replication.producers import Producer
 from tests.simulation.replication.scenario import FIRST_CLIENT_ID, Scenario, TopicScenario, draw_scenario
 from tests.simulation.simulator import EventSimulator
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, World, early_ms_of
 
 _BEGIN_MS: Final = 20_000.0
 """Time at which a cluster without faults has its topics."""
@@ -66,7 +66,7 @@ class ReplicationSimulator(EventSimulator):
         scenario: Scenario | None = None,
     ) -> None:
         self.nodes: dict[int, Node] = {}
-        world = World()
+        world = World(early_ms_of(seed))
         self.checker = Checker(self.nodes, lambda: world.now_ms)
         self.scenario = scenario or replace(
             draw_scenario(Random(f"scenario {seed}")), compacts=Random(f"compacts {seed}").random() < SHARE

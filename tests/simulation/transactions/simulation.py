@@ -13,7 +13,7 @@ from tests.simulation.transactions.coordinator import CoordinatorPartition
 from tests.simulation.transactions.network import REQUEST_TIMEOUT_MS, Answer, Network
 from tests.simulation.transactions.partitions import DataPartition, ProduceRequest
 from tests.simulation.transactions.services import IdealServices
-from tests.simulation.world import World
+from tests.simulation.world import World, early_ms_of
 
 _NEAR_EXHAUSTION: Final = 32_762
 _VERIFICATION_TIMEOUT_MS: Final = 2 * REQUEST_TIMEOUT_MS
@@ -27,7 +27,7 @@ class TransactionSimulator(Simulator):
         super().__init__(seed)
         self._wanted = events
         self._rng = Random(seed)
-        self._world = World()
+        self._world = World(early_ms_of(seed))
         self._checker = TransactionChecker(TransactionCounts(), lambda: self._world.now_ms)
         self._network = Network(self._world, self._rng)
         self._coordinator = CoordinatorPartition(
