@@ -1,1 +1,1 @@
-"""Recent rates by Kafka's arithmetic, tables of sensors, and limits on new connections."""
+"""Recent rates over windows, tables of sensors, and limits on new connections."""

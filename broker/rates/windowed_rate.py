@@ -1,8 +1,11 @@
-"""Recent rates by Kafka's arithmetic (`Rate` over `SampledStat`), and the throttle time of a rate above its quota.
+"""Recent rates in samples as Kafka's (`Rate` over `SampledStat`), and the throttle time of a rate above its quota.
 
 A rate is a sum over samples of one window each. The elapsed time counts as `count - 1` full windows at least, so a
 client that was idle may send that many windows' worth at once. A sample counts in full until it has had no event for
 `count` windows; the elapsed time may thus exceed `count` windows.
+
+Kafka adds the missing full windows to an elapsed time below `count - 1` windows. The elapsed time then falls by a
+window at the end of each of the first windows, and a client at its quota alternates between bursts and pauses.
 """
 
 from collections import deque
@@ -35,10 +38,11 @@ class _WindowSample:
 class WindowedRate:
     """A rate per second. Times are milliseconds of one monotonic clock. All operations take amortized constant time."""
 
-    __slots__ = ("_samples", "_total", "_windows")
+    __slots__ = ("_fewest_ms", "_samples", "_total", "_windows")
 
     def __init__(self, windows: QuotaWindows) -> None:
         self._windows = windows
+        self._fewest_ms = max(1.0, (windows.count - 1) * windows.size_ms)
         self._samples: deque[_WindowSample] = deque()  # the oldest first
         self._total = 0.0
 
@@ -76,7 +80,7 @@ class WindowedRate:
         """Return the pause by which the elapsed time must grow for the rate to fall to `bound`; 0 within the bound.
 
         While fewer windows have passed than count as elapsed, the pause does not lengthen the elapsed time, and another
-        pause may follow, as in Kafka.
+        pause may follow.
         """
         rate = self.per_second(now_ms)
         if rate <= bound:
@@ -84,12 +88,8 @@ class WindowedRate:
         return round((rate - bound) / bound * self._elapsed_ms(now_ms))
 
     def _elapsed_ms(self, now_ms: float) -> float:
-        size_ms, fewest = self._windows.size_ms, self._windows.count - 1
         elapsed_ms = now_ms - self._samples[0].began_ms if self._samples else 0.0
-        full = int(elapsed_ms // size_ms)
-        if full < fewest:
-            elapsed_ms += (fewest - full) * size_ms
-        return max(elapsed_ms, 1.0)
+        return max(elapsed_ms, self._fewest_ms)
 
     def _expire(self, now_ms: float) -> None:
         samples, age_ms = self._samples, self._windows.count * self._windows.size_ms

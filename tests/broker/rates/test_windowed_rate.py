@@ -1,4 +1,4 @@
-"""Kafka's rate arithmetic over windows."""
+"""Rates over windows."""
 
 import pytest
 
@@ -11,7 +11,14 @@ def test_first_second_is_averaged_over_the_full_windows() -> None:
     rate = WindowedRate(ELEVEN_SECONDS)
     rate.record(10_000, 0.0)
     assert rate.per_second(0.0) == 1_000.0
-    assert rate.per_second(500.0) == pytest.approx(10_000 / 10.5)
+    assert rate.per_second(500.0) == 1_000.0
+    assert rate.per_second(9_999.0) == 1_000.0
+
+
+def test_elapsed_time_never_falls_at_the_end_of_a_window() -> None:
+    rate = WindowedRate(QuotaWindows(2, 1_000))
+    rate.record(900, 0.0)
+    assert rate.throttle_ms(900, 999.0) == rate.throttle_ms(900, 1_000.0) == 0
 
 
 def test_idle_client_may_use_all_windows_but_one_at_once() -> None:
