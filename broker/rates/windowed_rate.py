@@ -1,11 +1,11 @@
-"""Recent rates in samples as Kafka's (`Rate` over `SampledStat`), and the throttle time of a rate above its quota.
+"""Recent rates over samples (Kafka: `Rate` over `SampledStat`), and the throttle time of a rate above its quota.
 
 A rate is a sum over samples of one window each. The elapsed time counts as `count - 1` full windows at least, so a
 client that was idle may send that many windows' worth at once. A sample counts in full until it has had no event for
 `count` windows; the elapsed time may thus exceed `count` windows.
 
-Kafka adds the missing full windows to an elapsed time below `count - 1` windows. The elapsed time then falls by a
-window at the end of each of the first windows, and a client at its quota alternates between bursts and pauses.
+Kafka adds the missing full windows to an elapsed time below `count - 1` windows, so the elapsed time falls by a window
+at the end of each of the first windows. A client at its quota then alternates between bursts and pauses.
 """
 
 from collections import deque

@@ -19,7 +19,7 @@ SOON_LIMIT = 10_000
 """Number of calls in one event that is taken for an endless loop."""
 
 _EARLY_MS = 0.5
-_EARLY_SEEDS = 4  # one of so many
+_EARLY_SEEDS = 4  # timers are early in one of this many seeds
 
 
 def early_ms_of(seed: int) -> float:
@@ -65,7 +65,7 @@ class Handle:
 class World:
     """The queue of all events; `now_ms` is the true time, `current` the process of the last event.
 
-    Timers of processes fire `early_ms` before their times. Shorter delays than twice as long are exact, so that a timer
+    Timers of processes fire `early_ms` before their times. Delays of up to twice that time are exact, so that a timer
     set again for the rest of its time is not early.
     """
 

@@ -17,8 +17,8 @@ def test_first_second_is_averaged_over_the_full_windows() -> None:
 
 def test_elapsed_time_never_falls_at_the_end_of_a_window() -> None:
     rate = WindowedRate(QuotaWindows(2, 1_000))
-    rate.record(900, 0.0)
-    assert rate.throttle_ms(900, 999.0) == rate.throttle_ms(900, 1_000.0) == 0
+    rate.record(1_500, 0.0)
+    assert rate.throttle_ms(1_000, 999.0) == rate.throttle_ms(1_000, 1_000.0) == 500
 
 
 def test_idle_client_may_use_all_windows_but_one_at_once() -> None:

@@ -50,7 +50,7 @@ class _Handle:
 class SimulatedLoop:
     """An event loop whose time is simulated; it has the part of asyncio's interface that tasks and futures use.
 
-    Timers fire `early_s` before their times, except those of less than twice that delay.
+    Timers fire `early_s` before their times, except those with a delay of up to twice that time.
     """
 
     def __init__(self, start_s: float = 1000.0, early_s: float = 0.0) -> None:
