@@ -30,6 +30,7 @@ from broker.net.request_trace import Stage
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.partition import HostedTopic, Partition, RecordsRefused
+from broker.runtime.partitions.refused_sequences import PASSING_ERRORS, RefusedSequences
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
@@ -64,6 +65,7 @@ class ProduceHandler:
         self._deadlines = runtime.deadlines
         self._loop = runtime.loop
         self._verifier = verifier
+        self._refused = RefusedSequences()
 
     def __call__(
         self, request: ProduceRequest, context: RequestContext
@@ -72,9 +74,9 @@ class ProduceHandler:
 
         Raises CloseConnection if any partition of a produce with acks=0 fails, because there is no response.
         """
-        produce = _Produce(request, context, self._partitions)
+        produce = _Produce(request, context, self._partitions, self._refused, self._runtime.clock)
         if request.transactional_id is not None and produce.is_accepted:
-            produce.begin_transaction(request.transactional_id, self._runtime.clock)
+            produce.begin_transaction(request.transactional_id)
             transaction = produce.transaction
             if transaction is not None and transaction.question is not None:
                 verified = transaction.verify(transaction.question, self._verifier)
@@ -113,9 +115,11 @@ class _Produce:
 
     __slots__ = (
         "_acks",
+        "_clock",
         "_denied",
         "_partitions",
         "_refusal",
+        "_refused",
         "_version",
         "context",
         "has_failed",
@@ -125,10 +129,19 @@ class _Produce:
         "waiting",
     )
 
-    def __init__(self, request: ProduceRequest, context: RequestContext, partitions: Partitions) -> None:
+    def __init__(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        partitions: Partitions,
+        refused: RefusedSequences,
+        clock: Clock,
+    ) -> None:
         self.request = request
         self.context = context
         self._partitions = partitions
+        self._refused = refused
+        self._clock = clock
         self._acks = request.acks
         self._version = context.api_version
         self.response = ProduceResponse()
@@ -156,7 +169,7 @@ class _Produce:
             if entries:
                 self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
 
-    def begin_transaction(self, transactional_id: str, clock: Clock) -> None:
+    def begin_transaction(self, transactional_id: str) -> None:
         """Collect the transactional batches into `transaction`; batches of several producers refuse the request."""
         batches = (
             transactional_batch(hosted.partitions.get(data.index) if hosted else None, data.records)
@@ -167,7 +180,7 @@ class _Produce:
         )
         try:
             self.transaction = ProducedTransaction(
-                transactional_id, self._version, [batch for batch in batches if batch is not None], clock
+                transactional_id, self._version, [batch for batch in batches if batch is not None], self._clock
             )
         except KafkaError as error:
             self._refusal = error.code
@@ -233,6 +246,8 @@ class _Produce:
         except KafkaError as error:
             self.fail(entry, error.code)
             _count_failure(traffic, error, data.records)
+            if error.code in PASSING_ERRORS:
+                self._refused.note(self._key(topic), data.index, data.records, int(self._clock.monotonic_ms()))
             if isinstance(error, Unframeable | Unverified):
                 entry.error_message = error.message
             elif isinstance(error, RecordsRefused):
@@ -267,6 +282,8 @@ class _Produce:
             if partition in self.transaction.errors:
                 raise self.transaction.errors[partition]
             guard = self.transaction.guards.get(partition)
+        if self._refused and partition.is_leader:
+            self._refused.check(self._key(topic), partition, records, int(self._clock.monotonic_ms()))
         info = partition.append(records, self._acks, guard=guard)
         entry.base_offset = info.first_offset
         entry.log_append_time_ms = info.log_append_time_ms

@@ -30,6 +30,7 @@ from broker.runtime.partitions.hosted_follower import HostedFollower
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
+from broker.runtime.partitions.refused_sequences import RefusedSequences
 from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
@@ -252,6 +253,10 @@ _DATA: Final = frozenset(
 )
 
 
+def _accept_any_sequence(refused: RefusedSequences, *_: Any) -> None:
+    """Let the log judge alone."""
+
+
 def _append_again(
     state: ProducerState, header: BatchHeader, origin: Origin, high_watermark: int = 0
 ) -> CachedBatch | None:
@@ -419,6 +424,9 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "appending batches again that are older than the remembered ones": Planted(
         (Patch(ProducerState, "check", _append_again),), frozenset({"NoDuplicates"}), 60, first=18
+    ),
+    "accepting a batch of a new producer after the refusal of an earlier one": Planted(
+        (Patch(RefusedSequences, "check", _accept_any_sequence),), frozenset({"AcknowledgedIsKnown"}), 200, first=310
     ),
     "serving fetches of a deleted topic by its name": Planted(
         (Patch(FetchSource, "find", _find_by_name),),

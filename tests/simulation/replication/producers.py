@@ -166,8 +166,13 @@ class Producer(Client):
 
     @property
     def _may_send(self) -> bool:
-        """Whether the next batch may be sent. Of an unknown producer, leaders accept any batch as the first."""
-        limit = self._in_flight_max if self._is_known else 1
+        """Whether the next batch may be sent.
+
+        A leader that does not know the producer accepts any batch as the first, unless it has refused an earlier one.
+        So the first batches all go to one leader.
+        """
+        is_ordered = self._is_known or all(each.sent_to == self.leader for each in self._in_flight.values())
+        limit = self._in_flight_max if is_ordered else 1
         if not self._queue or self._is_resting or len(self._in_flight) >= limit:
             return False
         return self._queue[0].number < min(self._in_flight, default=self._queue[0].number) + self._window

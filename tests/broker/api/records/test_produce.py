@@ -8,6 +8,7 @@ from broker.api.records.produce import ADMIN_CLIENT_ID, ProduceHandler
 from broker.api.serving.produced_batch import only_batch
 from broker.net.request import CloseConnection
 from broker.replication.leader import FollowerFetch
+from broker.runtime.partitions.refused_sequences import NOTE_MS
 from broker.runtime.partitions.transaction_marker import WritableMarker, append_marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
@@ -63,6 +64,64 @@ def entry(answer: Answer[ProduceResponse]) -> PartitionProduceResponse:
 
 def follow(node: DataPlane, broker_id: int, offset: int) -> None:
     node.partition().on_follower_fetch(FollowerFetch(BrokerId(broker_id), BrokerEpoch(-1), LeaderEpoch(-1), offset, 0))
+
+
+class TestRefusedFirstBatch:
+    """Several requests of an idempotent producer arrive while the partition comes into service."""
+
+    @staticmethod
+    def send(node: DataPlane, handler: ProduceHandler, sequence: int, *, acks: int = -1, epoch: int = 0) -> ErrorCode:
+        records = batch(producer_id=5, producer_epoch=epoch, sequence=sequence)
+        request = ProduceRequest(
+            None, acks, 1000, [TopicProduceData("t", ZERO_UUID, [PartitionProduceData(0, records)])]
+        )
+        return ErrorCode(entry(Answer(handler(request, node.context(12)))).error_code)
+
+    @pytest.fixture
+    def handler(self, node: DataPlane) -> ProduceHandler:
+        return ProduceHandler(node.partitions, node.runtime, node.verifier)
+
+    def test_second_batch_waits_for_a_first_one_that_another_leader_was_to_take(
+        self, node: DataPlane, handler: ProduceHandler
+    ) -> None:
+        identity = node.create_topic(replicas=(1, 2), leader=2)
+        assert self.send(node, handler, 0, acks=1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        node.elect(identity, 1)
+        assert self.send(node, handler, 1, acks=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert node.partition().log.log_end_offset == 0
+        assert self.send(node, handler, 0, acks=1) is ErrorCode.NONE
+        assert self.send(node, handler, 1, acks=1) is ErrorCode.NONE
+
+    def test_second_batch_waits_for_a_first_one_to_an_unknown_topic(
+        self, node: DataPlane, handler: ProduceHandler
+    ) -> None:
+        assert self.send(node, handler, 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        node.create_topic()
+        assert self.send(node, handler, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert self.send(node, handler, 0) is ErrorCode.NONE
+
+    def test_second_batch_waits_for_a_first_one_that_lacked_replicas(
+        self, node: DataPlane, handler: ProduceHandler
+    ) -> None:
+        node.create_topic(replicas=(1, 2), isr=(1,), config=LogConfig(min_insync_replicas=2))
+        assert self.send(node, handler, 0) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert self.send(node, handler, 1, acks=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def test_later_epoch_of_the_producer_starts_again(self, node: DataPlane, handler: ProduceHandler) -> None:
+        assert self.send(node, handler, 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        node.create_topic()
+        assert self.send(node, handler, 0, epoch=1) is ErrorCode.NONE
+        assert self.send(node, handler, 1, epoch=1) is ErrorCode.NONE
+
+    def test_refusal_is_forgotten_once_the_producer_must_have_given_up(
+        self, node: DataPlane, handler: ProduceHandler
+    ) -> None:
+        assert self.send(node, handler, 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        node.create_topic()
+        node.advance_ms(NOTE_MS - 1)
+        assert self.send(node, handler, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        node.advance_ms(1)
+        assert self.send(node, handler, 1) is ErrorCode.NONE
 
 
 class TestAppending:
