@@ -13,7 +13,7 @@ from broker.metrics.otel.span_export import ExportFailure
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
-    from requests import Response
+    from requests import PreparedRequest, Response
 
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 """HTTP statuses after which a receiver may accept the same data (OTLP, "Retryable Response Codes")."""
@@ -28,7 +28,9 @@ class OtlpSpanSender:
         from requests import Session
 
         session = Session()
+        session.auth = self._note_request  # called with each request before it is sent
         session.hooks["response"].append(self._note_status)
+        self._is_requested = False
         self._status: int | None = None
         self._attributes = settings.attributes
         self._threads = threads
@@ -49,6 +51,10 @@ class OtlpSpanSender:
         """End the retries of a running export."""
         self._exporter.shutdown()
 
+    def _note_request(self, request: "PreparedRequest") -> "PreparedRequest":
+        self._is_requested = True
+        return request
+
     def _note_status(self, response: "Response", **_: object) -> None:
         self._status = response.status_code
 
@@ -56,16 +62,19 @@ class OtlpSpanSender:
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         self._messages.begin()
-        self._status = None
+        self._is_requested, self._status = False, None
         try:
             result = self._exporter.export(readable_spans(spans, self._attributes))
         except Exception as error:  # noqa: BLE001  whatever fails in the exporter must not stop the node
-            return ExportFailure(f"{type(error).__name__}: {error}")
+            return ExportFailure(f"{type(error).__name__}: {error}", is_final=self._is_refused_for_good())
         if result is SpanExportResult.SUCCESS:
             return None
         return ExportFailure(self._messages.text, is_final=self._is_refused_for_good())
 
     def _is_refused_for_good(self) -> bool:
+        """Whether the same batch would fail again; one without any request could not be encoded."""
+        if not self._is_requested:
+            return True
         return self._status is not None and self._status not in _RETRYABLE
 
 

@@ -279,6 +279,14 @@ class TestSender:
         assert absent is not None
         assert (refused.is_final, absent.is_final) == (True, False)
 
+    async def test_batch_that_cannot_be_encoded_is_not_sent_again(self) -> None:
+        with OtlpReceiver() as receiver:
+            sender = OtlpSpanSender(settings(f"{receiver.endpoint}/v1/traces"), Threads())
+            failure = await sender.send([span(1)._replace(trace_id=1 << 128)])
+            sender.close()
+        assert failure is not None
+        assert failure.is_final
+
     async def test_absent_receiver_is_a_failure_with_the_reason_of_its_own_exporter(self) -> None:
         absent = "http://127.0.0.1:1/v1/"
         spans = OtlpSpanSender(settings(f"{absent}traces", timeout_s=0.2), Threads())
