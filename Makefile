@@ -66,7 +66,9 @@ test-compiled: compiled-checkout  ## the tests of the hot modules against the co
 compiled-checkout: $(BIN)/.installed-test
 	rm -rf $(COMPILED) && mkdir -p $(COMPILED)/dist $(COMPILED)/checkout/build
 	OTTLA_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(COMPILED)/dist .
-	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory=$(COMPILED)/checkout
+	git ls-files -z --cached --others --exclude-standard \
+		| xargs -0 cp --parents --preserve=timestamps --target-directory=$(COMPILED)/checkout
+	ln -s $(CURDIR)/$(VENV) $(COMPILED)/checkout/.venv
 	$(BIN)/python -m zipfile -e $(COMPILED)/dist/ottla-*.whl $(COMPILED)/checkout
 
 # For every submission (`.ci/run`): the C compiler does not optimise, and the tests are those of the request path and of coordinators.

@@ -1,6 +1,7 @@
 """The wheel: built from a copy of the sources, installed into an environment that does not know the checkout."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,11 @@ FILES = ("pyproject.toml", "setup.py", "build_backend.py", "README.md", "LICENSE
 
 
 def _run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run([str(each) for each in command], cwd=cwd, capture_output=True, text=True, check=False)
+    """Run a command that does not find the checkout by PYTHONPATH; return its output."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(each) for each in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{command}: {done.stdout[-1000:]}{done.stderr[-3000:]}"
     return done.stdout
 

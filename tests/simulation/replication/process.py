@@ -65,7 +65,7 @@ class TaskProcess(Process):
         super().die()
         tasks, self._tasks = self._tasks, {}
         for work in tasks.values():
-            if inspect.getcoroutinestate(work) != inspect.CORO_RUNNING:
+            if not _is_running(work):
                 work.close()
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
@@ -99,3 +99,8 @@ class StallingIo(SimulatedIo):
             self._process.world.schedule(remaining_ms, super()._schedule, process=self._process)
         else:
             super()._schedule()
+
+
+def _is_running(work: Coroutine[Any, Any, Any]) -> bool:
+    """Whether a coroutine is on the stack. A compiled one does not tell; none of them ends its own process."""
+    return inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_RUNNING
