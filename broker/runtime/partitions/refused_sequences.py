@@ -27,6 +27,7 @@ PASSING_ERRORS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
     }
 )
 """The errors after which a producer repeats the same batch."""

@@ -50,7 +50,8 @@ class Producer(Client):
     """Sends batches in order, a limited number at a time, each until a response decides its outcome.
 
     After `delivery_timeout_ms` a batch is abandoned: its outcome, and that of later batches, is unknown, and an
-    idempotent producer continues with a new producer epoch.
+    idempotent producer continues with a new producer epoch. With `sends_ahead`, several batches are in flight before
+    the first is acknowledged; refusals by ACLs, which are repeated here and by no client, exclude that.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class Producer(Client):
         timeout_ms: float,
         delivery_timeout_ms: float,
         rate: float,
+        sends_ahead: bool = False,
     ) -> None:
         super().__init__(cluster, node_id, name, random, timeout_ms=1.5 * timeout_ms, rate=rate)
+        self._sends_ahead = sends_ahead
         self._witness = witness
         self._acks = acks
         self._request_timeout_ms = int(timeout_ms)
@@ -168,14 +171,18 @@ class Producer(Client):
     def _may_send(self) -> bool:
         """Whether the next batch may be sent.
 
-        A leader that does not know the producer accepts any batch as the first, unless it has refused an earlier one.
-        So the first batches all go to one leader.
+        A leader that does not know the producer accepts any batch as the first, unless it has refused an earlier one
+        for a passing reason. So the first batches all go to one leader.
         """
-        is_ordered = self._is_known or all(each.sent_to == self.leader for each in self._in_flight.values())
-        limit = self._in_flight_max if is_ordered else 1
+        limit = self._in_flight_max if self._is_known or self._is_ordered else 1
         if not self._queue or self._is_resting or len(self._in_flight) >= limit:
             return False
         return self._queue[0].number < min(self._in_flight, default=self._queue[0].number) + self._window
+
+    @property
+    def _is_ordered(self) -> bool:
+        """Whether one leader decides on all batches in flight."""
+        return self._sends_ahead and all(each.sent_to == self.leader for each in self._in_flight.values())
 
     def _request(self, batch: _Batch) -> ProduceRequest:
         data = PartitionProduceData(self.name.partition, bytearray(batch.data))

@@ -196,6 +196,7 @@ class ReplicationSimulator(EventSimulator):
                     timeout_ms=scenario.request_timeout_ms,
                     delivery_timeout_ms=scenario.delivery_timeout_ms,
                     rate=1.0 + self.random.uniform(-scenario.drift, scenario.drift),
+                    sends_ahead=True,
                 )
                 producer.slow_down(scenario.pace)
                 self.producers.append(producer)

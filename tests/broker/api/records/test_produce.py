@@ -107,6 +107,17 @@ class TestRefusedFirstBatch:
         assert self.send(node, handler, 0) is ErrorCode.NOT_ENOUGH_REPLICAS
         assert self.send(node, handler, 1, acks=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
+    def test_second_batch_waits_for_a_first_one_that_arrived_corrupt(
+        self, node: DataPlane, handler: ProduceHandler
+    ) -> None:
+        node.create_topic()
+        corrupt = batch(producer_id=5, producer_epoch=0, sequence=0)
+        corrupt[-1] ^= 1
+        request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, [PartitionProduceData(0, corrupt)])])
+        assert entry(Answer(handler(request, node.context(12)))).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert self.send(node, handler, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert self.send(node, handler, 0) is ErrorCode.NONE
+
     def test_later_epoch_of_the_producer_starts_again(self, node: DataPlane, handler: ProduceHandler) -> None:
         assert self.send(node, handler, 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         node.create_topic()
