@@ -48,8 +48,8 @@ REASONS: Final = (
     ),
     Reason(
         "replicated produce",
-        "A record passes the leader, a follower's fetch response, its next fetch and the response in turn, each with a"
-        " wake-up of Python.",
+        "The processor time of the three processes, 1.4 ms a record at this rate, is all on the way to the response:"
+        " two cores run them mostly in turn, each after a rest.",
         "Fewer calls between a parked fetch and its response.",
     ),
     Reason(
