@@ -30,7 +30,7 @@ from broker.net.request_trace import Stage
 from broker.runtime.coordinators.transaction_verifier import TransactionVerifier
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.partition import HostedTopic, Partition, RecordsRefused
-from broker.runtime.partitions.refused_sequences import PASSING_ERRORS, RefusedSequences
+from broker.runtime.partitions.refused_sequences import RETRIABLE_ERRORS, RefusedSequences
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
@@ -246,7 +246,7 @@ class _Produce:
         except KafkaError as error:
             self.fail(entry, error.code)
             _count_failure(traffic, error, data.records)
-            if error.code in PASSING_ERRORS:
+            if error.code in RETRIABLE_ERRORS:
                 self._refused.note(self._key(topic), data.index, data.records, int(self._clock.monotonic_ms()))
             if isinstance(error, Unframeable | Unverified):
                 entry.error_message = error.message

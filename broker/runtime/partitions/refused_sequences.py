@@ -1,4 +1,4 @@
-"""Sequences that were refused for a passing reason, so that no later batch of the producer is written before them.
+"""Sequences that were refused with a retriable error, so that no later batch of the producer is written before them.
 
 A new leader refuses requests until its log is ready. An idempotent producer sends several requests at once, and the
 leader may refuse the first one and accept the second. The log knows nothing of the producer and accepts any sequence
@@ -9,7 +9,6 @@ A broker notes the lowest sequence of a producer epoch that it has refused, by p
 know the producer epoch, later sequences are out of order. Clients repeat such a batch behind the first one.
 """
 
-import struct
 from collections.abc import Hashable
 from typing import Final, NamedTuple
 
@@ -17,10 +16,11 @@ from broker.metadata.image.topic_names import MAX_NAME_LENGTH
 from broker.runtime.partitions.partition import Partition, RecordsRefused
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer
-from protocol.records.batch import HEADER_SIZE, MAGIC
+from protocol.records.batch import parse_header
+from protocol.records.errors import MalformedBatch
 from storage.errors import InvalidRecords, Rejection
 
-PASSING_ERRORS: Final = frozenset(
+RETRIABLE_ERRORS: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -35,10 +35,6 @@ NOTES_MAX: Final = 16_384
 """The number of notes; the oldest note is dropped for another one."""
 NOTE_MS: Final = 300_000
 """A producer has given a batch up after this time (librdkafka: `message.timeout.ms`) and has raised its epoch."""
-
-_PRODUCER: Final = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
-_PRODUCER_POSITION: Final = 43
-_MAGIC_POSITION: Final = 16
 
 
 class _Key(NamedTuple):
@@ -63,7 +59,7 @@ class RefusedSequences:
         return len(self._notes)
 
     def note(self, topic: Hashable, index: int, records: Buffer | None, now_ms: int) -> None:
-        """Note the batch of an idempotent producer that was refused with one of `PASSING_ERRORS`."""
+        """Note the batch of an idempotent producer that was refused with one of `RETRIABLE_ERRORS`."""
         found = _producer_of(topic, index, records)
         if found is None or (isinstance(topic, str) and len(topic) > MAX_NAME_LENGTH):
             return
@@ -100,9 +96,12 @@ class RefusedSequences:
 
 def _producer_of(topic: Hashable, index: int, records: Buffer | None) -> tuple[_Key, int] | None:
     """Return the key and the base sequence of a batch; None for a batch without sequence."""
-    if records is None or len(records) < HEADER_SIZE or records[_MAGIC_POSITION] != MAGIC:
+    if records is None:
         return None
-    producer_id, producer_epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
-    if producer_id < 0 or sequence < 0:
+    try:
+        header = parse_header(records)
+    except MalformedBatch:
         return None
-    return _Key(topic, index, producer_id, producer_epoch), sequence
+    if header.producer_id < 0 or header.base_sequence < 0:
+        return None
+    return _Key(topic, index, header.producer_id, header.producer_epoch), header.base_sequence

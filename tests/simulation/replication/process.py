@@ -102,5 +102,5 @@ class StallingIo(SimulatedIo):
 
 
 def _is_running(work: Coroutine[Any, Any, Any]) -> bool:
-    """Whether a coroutine is on the stack. A compiled one does not tell; none of them ends its own process."""
+    """Whether a coroutine is on the stack. `inspect` cannot tell for compiled ones; none of these ends its process."""
     return inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_RUNNING

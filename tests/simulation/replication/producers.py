@@ -51,7 +51,8 @@ class Producer(Client):
 
     After `delivery_timeout_ms` a batch is abandoned: its outcome, and that of later batches, is unknown, and an
     idempotent producer continues with a new producer epoch. With `sends_ahead`, several batches are in flight before
-    the first is acknowledged; refusals by ACLs, which are repeated here and by no client, exclude that.
+    the first is acknowledged. Histories with ACLs go without: these producers repeat a batch that ACLs refuse, and real
+    clients do not.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class Producer(Client):
         """Whether the next batch may be sent.
 
         A leader that does not know the producer accepts any batch as the first, unless it has refused an earlier one
-        for a passing reason. So the first batches all go to one leader.
+        with a retriable error. So the first batches all go to one leader.
         """
         limit = self._in_flight_max if self._is_known or self._is_ordered else 1
         if not self._queue or self._is_resting or len(self._in_flight) >= limit:

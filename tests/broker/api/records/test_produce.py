@@ -70,8 +70,17 @@ class TestRefusedFirstBatch:
     """Several requests of an idempotent producer arrive while the partition comes into service."""
 
     @staticmethod
-    def send(node: DataPlane, handler: ProduceHandler, sequence: int, *, acks: int = -1, epoch: int = 0) -> ErrorCode:
+    def send(
+        node: DataPlane,
+        handler: ProduceHandler,
+        sequence: int,
+        *,
+        acks: int = -1,
+        epoch: int = 0,
+        is_corrupt: bool = False,
+    ) -> ErrorCode:
         records = batch(producer_id=5, producer_epoch=epoch, sequence=sequence)
+        records[-1] ^= is_corrupt
         request = ProduceRequest(
             None, acks, 1000, [TopicProduceData("t", ZERO_UUID, [PartitionProduceData(0, records)])]
         )
@@ -111,10 +120,7 @@ class TestRefusedFirstBatch:
         self, node: DataPlane, handler: ProduceHandler
     ) -> None:
         node.create_topic()
-        corrupt = batch(producer_id=5, producer_epoch=0, sequence=0)
-        corrupt[-1] ^= 1
-        request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, [PartitionProduceData(0, corrupt)])])
-        assert entry(Answer(handler(request, node.context(12)))).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert self.send(node, handler, 0, is_corrupt=True) is ErrorCode.CORRUPT_MESSAGE
         assert self.send(node, handler, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert self.send(node, handler, 0) is ErrorCode.NONE
 

@@ -1,4 +1,4 @@
-"""Sequences refused for a passing reason; the requests that lead to them are in `test_produce.py`."""
+"""Sequences refused with a retriable error; the requests that lead to them are in `test_produce.py`."""
 
 import pytest
 
