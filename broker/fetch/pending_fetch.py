@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
+from broker.direct_future import DirectFuture, direct_future
 from broker.fetch.remote_fetch import LINGER_MS
 from broker.fetch.rounds import FetchRounds
 from broker.runtime.loop.runtime import Runtime
@@ -34,8 +35,8 @@ class PendingFetch(Generic[T]):
         self._round_is_due = False
         self._is_lingering = False
         self._to_warm = 0
-        self.future: asyncio.Future[T] = runtime.loop.create_future()
-        self.future.add_done_callback(self._on_done)
+        self.future: DirectFuture[T] = direct_future(runtime.loop)
+        self.future.when_cancelled(self._on_cancelled)
 
     def wait(self) -> None:
         """Run another round at every change, until the results are enough or the time is over."""
@@ -127,9 +128,8 @@ class PendingFetch(Generic[T]):
     def _resolve(self) -> None:
         self.future.set_result(self._answer(self._rounds))
 
-    def _on_done(self, future: "asyncio.Future[T]") -> None:
-        """Release the targets if the connection was closed before the answer."""
-        if future.cancelled():
-            if self._deadline is not None:
-                self._deadline.cancel()
-            self._rounds.opened.release()
+    def _on_cancelled(self) -> None:
+        """Release the targets: the connection was closed before the answer."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._rounds.opened.release()

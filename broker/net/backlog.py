@@ -37,6 +37,11 @@ class RequestBacklog:
         return self.parked >= self._parked_max or 0 <= self._bytes_max <= self.bytes
 
     @property
+    def has_waiters(self) -> bool:
+        """Whether connections wait for room."""
+        return bool(self._waiters)
+
+    @property
     def bytes_left(self) -> int:
         """The rest of `queued.max.request.bytes`; -1 when it sets no bound."""
         return -1 if self._bytes_max < 0 else max(0, self._bytes_max - self.bytes)

@@ -14,10 +14,10 @@ effects in the order of sending. Kafka mutes the whole channel for that. This co
 request. A fetch that waits for data never calls it and blocks the requests behind it, as in Kafka.
 
 The other holds: the peer does not read its responses (`WRITE`), too many responses wait for an earlier one
-(`RESPONSES`), a quota mutes the connection (`MUTE`), other connections get their turn (`TURN`), the connection is about
-to close (`ENDING`). A held connection reads on until a few requests are parked or the server's backlog is full. Then
-TCP slows the peer down. A muted connection reads nothing, as in Kafka, and its parked requests take no place in the
-backlog.
+(`RESPONSES`), a quota mutes the connection (`MUTE`), other connections get their turn (`TURN`, `turns.py`), the
+connection is about to close (`ENDING`). A held connection reads on until a few requests are parked or the server's
+backlog is full. Then TCP slows the peer down. A muted connection reads nothing, as in Kafka, and its parked requests
+take no place in the backlog.
 
 No code here allocates on a peer's word or keeps a timer per connection. No connection lasts longer than
 `connections.max.idle.ms` without progress, which is a whole frame received or a response taken. Single bytes are no
@@ -31,9 +31,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from broker.clock import Clock
+from broker.direct_future import DirectFuture, when_done
 from broker.logs import EventLog
 from broker.net.backlog import RequestBacklog
 from broker.net.idle import IdleOrder
@@ -52,6 +53,7 @@ from broker.net.request import (
 from broker.net.response_order import ResponseOrder, ResponseSlot
 from broker.net.response_writer import ResponseWriter
 from broker.net.stats import ListenerStats
+from broker.net.turns import EventLoopTimers, Turns
 from protocol.api_keys import ApiKey
 from protocol.errors import DecodeError
 from protocol.headers import RequestHeader, decode_request_header
@@ -82,18 +84,6 @@ class Hold:
     ENDING: Final = 32
 
 
-class EventLoopTimers(Protocol):
-    """The part of an event loop that runs callbacks later."""
-
-    def call_soon(self, callback: Callable[[], object]) -> object:
-        """Run `callback` in the next turn of the loop."""
-        ...
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> object:
-        """Run `callback` after `delay` seconds."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class ServerResources:
     """Resources that all connections of a server share."""
@@ -101,6 +91,7 @@ class ServerResources:
     open_pipeline: OpenPipeline
     clock: Clock
     timers: EventLoopTimers
+    turns: Turns
     arena: ReceiveArena
     backlog: RequestBacklog
     idle: IdleOrder["AcceptedConnection"]
@@ -186,10 +177,9 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self._take(self._receiver.received(nbytes))
 
     def eof_received(self) -> bool:
-        """Finish the requests that the peer sent before it closed its side.
+        """Finish the requests that the peer sent before it closed its side, as Kafka does.
 
-        Kafka does the same, because it would not have read the end of input yet. Requests that wait for an event are
-        told that the input ended, because a fetch must not keep the socket of a client that is gone.
+        Requests that wait for an event are told: a fetch must not keep the socket of a client that is gone.
         """
         if not self._input_ended:
             self._park_close(PEER_CLOSED)
@@ -209,6 +199,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop all pending responses: the transport is gone."""
         self._holds |= Hold.ENDING
+        self._is_reading = False  # a turn that comes later asks nothing of the transport
         self._parked.clear()
         self._parked_bytes = 0
         self._responses.drop_from()
@@ -228,6 +219,11 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         if self._holder is request:
             self._release(request)
             self._shared.timers.call_soon(self._pump)
+
+    def on_turn(self) -> None:
+        """Begin the requests that are parked: other connections had their turn."""
+        self._holds &= ~Hold.TURN
+        self._pump()
 
     def on_room(self) -> None:
         """Continue reading, because the server has room for requests again."""
@@ -271,9 +267,8 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             return
         if frames:
             self._park(frames)
-        failure = self._receiver.failure
-        if failure is not None and not self._input_ended:
-            self._park_close(failure)
+        if self._receiver.failure is not None and not self._input_ended:
+            self._park_close(self._receiver.failure)
         self._pump()
 
     def _park(self, frames: list[memoryview]) -> None:
@@ -299,27 +294,28 @@ class AcceptedConnection(asyncio.BufferedProtocol):
 
     def _pump(self) -> None:
         """Begin parked requests while there is no hold, write their responses, and decide whether to read on."""
-        parked = self._parked
+        parked, turns = self._parked, self._shared.turns
         last = len(parked) - REQUESTS_PER_TURN
         while parked and not self._holds:
             if len(parked) == last:
                 self._holds |= Hold.TURN
-                self._shared.timers.call_soon(self._next_turn)
+                self._shared.timers.call_soon(self.on_turn)
                 break
-            request = parked.popleft()
+            request = parked[0]
             if isinstance(request, CloseConnection):
+                parked.popleft()
                 self._close_in_order(request)
                 break
+            if turns.waits(request, self):
+                self._holds |= Hold.TURN
+                break
+            parked.popleft()
             self._parked_bytes -= request.size
             self._begin(request)
         self._writer.flush()
         if self._traced and not self._holds & Hold.WRITE:
             self._end_traces("answered")
         self._regulate_reading()
-
-    def _next_turn(self) -> None:
-        self._holds &= ~Hold.TURN
-        self._pump()
 
     def _begin(self, request: Request) -> None:
         try:
@@ -355,7 +351,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             if self._input_ended:
                 request.on_input_ended()
         assert slot.future is not None
-        slot.future.add_done_callback(partial(self._on_done, slot))
+        when_done(slot.future, partial(self._on_done, slot))
         self._hold_if_withheld()
         self._mute_if_asked()
 
@@ -381,9 +377,17 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             if ready.request.trace is not None:
                 self._traced.append(ready.request)
         self._hold_if_withheld()
-        self._pump()
+        if isinstance(future, DirectFuture) and self._would_begin_requests():
+            self._writer.flush()
+            self._shared.timers.call_soon(self._pump)
+        else:
+            self._pump()
         if self._holds & Hold.ENDING and not self._responses:
             self._transport.close()
+
+    def _would_begin_requests(self) -> bool:
+        """Whether `_pump` may begin requests, which must not happen inside the work that sets a result."""
+        return bool(self._parked) or not self._is_reading or self._shared.backlog.has_waiters
 
     def _release(self, request: Request) -> None:
         if self._holder is request:

@@ -5,7 +5,7 @@ Sockets become `AcceptedConnection`s here. Only the pipelines that `open_pipelin
 
 import asyncio
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from broker.clock import Clock
@@ -19,9 +19,10 @@ from broker.net.listening import Acceptor, ListenAddress, by_address, host_and_p
 from broker.net.pending_protocol import PendingProtocol
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
-from broker.net.request import ConnectionInfo, OpenPipeline
+from broker.net.request import ConnectionInfo, OpenPipeline, Request
 from broker.net.stats import ListenerStats
 from broker.net.tls_accept import TlsAcceptor, TlsServing
+from broker.net.turns import Turns, never
 from broker.rates.connection_rates import ConnectionRates
 
 IDLE_CHECKS_PER_LIMIT = 20  # an idle connection outlives connections.max.idle.ms by a twentieth of it at most,
@@ -38,7 +39,7 @@ class Server:
     Call `open` (takes the ports; clients may connect and wait from then on), then `start` (serves), then `drain`.
     `protected_listener` (the inter-broker listener, when there are several) is exempt from `max.connections`: on a full
     server, a new connection there replaces the longest idle connection of another listener. `tls` has the TLS side of
-    each listener that has one.
+    each listener that has one. A request that `yields` is begun after those of other connections.
     """
 
     def __init__(
@@ -50,10 +51,12 @@ class Server:
         clock: Clock,
         protected_listener: str | None = None,
         tls: Mapping[str, TlsServing] | None = None,
+        yields: Callable[[Request], bool] = never,
     ) -> None:
         self.stats = {listener.name: ListenerStats() for listener in listeners}
         self.backlog = RequestBacklog(limits.queued_max_requests, limits.queued_max_request_bytes)
         self._open_pipeline = open_pipeline
+        self._yields = yields
         self._limits = limits
         self._listeners = listeners
         self._clock = clock
@@ -134,6 +137,7 @@ class Server:
             open_pipeline=self._open_pipeline,
             clock=self._clock,
             timers=loop,
+            turns=Turns(loop, self._yields),
             arena=ReceiveArena(),
             backlog=self.backlog,
             idle=self._idle,

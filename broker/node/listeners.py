@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from broker.api.pipeline.yielding import yields
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.config.definitions import LISTENER_PREFIX
@@ -30,7 +31,9 @@ def open_ports(
     protected = config.inter_broker_listener_name if config.is_broker and len(places) > 1 else None
     limits = net_limits(config, listeners)
     own_tls = {each.name: tls[each.name] for each in places if each.name in tls}
-    server = Server(open_pipeline, limits, places, clock=clock, protected_listener=protected, tls=own_tls)
+    server = Server(
+        open_pipeline, limits, places, clock=clock, protected_listener=protected, tls=own_tls, yields=yields
+    )
     server.open()
     return server
 

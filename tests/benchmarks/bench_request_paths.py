@@ -20,6 +20,7 @@ from typing import Any
 from broker.api.pipeline.permission import READ_TOPIC, WRITE_TOPIC
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.pipeline.tracing import RequestTracing
+from broker.api.pipeline.yielding import yields
 from broker.api.records.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
@@ -34,6 +35,7 @@ from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo
 from broker.net.stats import ListenerStats
+from broker.net.turns import Turns
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
 from protocol.headers import decode_response
@@ -108,6 +110,7 @@ class RequestPaths:
             open_pipeline=RequestPipelines(dispatcher).open,
             clock=clock,
             timers=node.loop,
+            turns=Turns(node.loop, yields),
             arena=ReceiveArena(),
             backlog=RequestBacklog(500, -1),
             idle=IdleOrder(600_000),

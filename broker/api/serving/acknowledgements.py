@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
+from broker.direct_future import DirectFuture, direct_future
 from broker.runtime.loop.waiters import Deadline, Deadlines, Loop, OffsetWaiter
 from broker.runtime.partitions.partition import Partition
 from protocol.errors import ErrorCode
@@ -44,7 +45,7 @@ class Acknowledgements(Generic[E, R]):
         self._fail = fail
         self._answer = answer
         self._deadline: Deadline | None = None
-        self.future = loop.create_future()
+        self.future: DirectFuture[R] = direct_future(loop)
 
     def start(self, deadlines: Deadlines, timeout_ms: int) -> None:
         self._deadline = deadlines.after_ms(timeout_ms, self._expire)

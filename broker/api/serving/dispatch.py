@@ -20,6 +20,7 @@ from broker.api.serving.errors import error_response
 from broker.api.serving.measured_steps import measured
 from broker.api.serving.route import Route
 from broker.clock import Clock
+from broker.direct_future import when_done
 from broker.net.request import CloseConnection, EncodedResponse, Request
 from broker.net.request_trace import Stage
 from broker.runtime.loop.pending_result import FollowingFuture, PendingResult
@@ -174,7 +175,7 @@ class Dispatcher:
     ) -> "FollowingFuture[EncodedResponse]":
         """Return the future of the encoded response, without the task that `_encode_later` takes."""
         encoded: FollowingFuture[EncodedResponse] = FollowingFuture(pending)
-        pending.add_done_callback(partial(self._on_done, route, request, message, take, encoded))
+        when_done(pending, partial(self._on_done, route, request, message, take, encoded))
         return encoded
 
     def _on_done(

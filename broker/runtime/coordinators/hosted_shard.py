@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from broker.coordination.shard import CoordinatorRecord, CoordinatorResult, Shard
+from broker.direct_future import direct_future
 from broker.logs import EventLog
 from broker.runtime.coordinators.shard_log import Cancellable, ProducerTransaction, ShardLog
 from broker.runtime.loop.runtime import Runtime
@@ -88,7 +89,7 @@ class CoordinatorOperation(Generic[R]):
     def answer(self, loop: Loop) -> Answer[R]:
         """Return the response, or a future of it. Raise KafkaError when the operation has failed already."""
         if not self._is_settled:
-            self._future = loop.create_future()
+            self._future = direct_future(loop)
             return self._future
         if self._error is not ErrorCode.NONE:
             raise KafkaError(self._error)

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
+from broker.direct_future import DirectFuture
 from protocol.errors import KafkaError
 
 R = TypeVar("R")
@@ -28,7 +29,7 @@ class PendingResult(Generic[R]):
         return self.take(self.future)
 
 
-class FollowingFuture(asyncio.Future[R]):
+class FollowingFuture(DirectFuture[R]):
     """A future whose result is made of that of `source`. Its cancellation cancels `source`, too."""
 
     def __init__(self, source: asyncio.Future[Any]) -> None:

@@ -13,6 +13,7 @@ from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, Dispatch, EncodedResponse, Request
 from broker.net.stats import ListenerStats
+from broker.net.turns import Turns, never
 from protocol.primitives import Buffer
 from tests.support.fakes.clock import ManualClock
 
@@ -127,10 +128,11 @@ class ManualTimers:
 class Broker:
     """Handles requests as a test configures it, and remembers the begun ones.
 
-    `later` names the requests that are answered by a future in `futures`.
+    `later` names the requests that are answered by a future in `futures`, which `new_future` makes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, new_future: Callable[[], "asyncio.Future[EncodedResponse]"] | None = None) -> None:
+        self._new_future = new_future or (lambda: asyncio.get_running_loop().create_future())
         self.begun: list[int] = []
         self.requests: dict[int, Request] = {}
         self.futures: dict[int, asyncio.Future[EncodedResponse]] = {}
@@ -155,7 +157,7 @@ class Broker:
         if number in self.applied:
             request.effects_applied()
         if number in self.later or number in self.applied:
-            self.futures[number] = asyncio.get_running_loop().create_future()
+            self.futures[number] = self._new_future()
             if number in self.patient:
                 request.when_input_ended(lambda: self.futures[number].set_result(self.answer(number)))
             return self.futures[number]
@@ -181,7 +183,15 @@ class Broker:
 class ConnectionHarness:
     """Builds connections that share their resources."""
 
-    def __init__(self, broker: Dispatch, *, parked_max: int = 500, bytes_max: int = -1, idle_ms: int = 1000) -> None:
+    def __init__(
+        self,
+        broker: Dispatch,
+        *,
+        parked_max: int = 500,
+        bytes_max: int = -1,
+        idle_ms: int = 1000,
+        yields: Callable[[Request], bool] = never,
+    ) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers()
         self.idle: IdleOrder[AcceptedConnection] = IdleOrder(idle_ms)
@@ -191,6 +201,7 @@ class ConnectionHarness:
             open_pipeline=lambda _connection: broker,
             clock=self.clock,
             timers=self.timers,
+            turns=Turns(self.timers, yields),
             arena=ReceiveArena(),
             backlog=self.backlog,
             idle=self.idle,

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from broker.direct_future import direct_future
 from broker.net.connection import (
     PARKED_BYTES_MAX,
     PARKED_REQUESTS_MAX,
@@ -67,6 +68,77 @@ class TestAnswersAtOnce:
         peer.send(frames(1, 2))
         stats = peer.connection.stats
         assert (stats.requests, stats.bytes_in, stats.bytes_out) == (2, len(frames(1, 2)), len(peer.received))
+
+
+def direct() -> "asyncio.Future[EncodedResponse]":
+    return direct_future(asyncio.get_running_loop())
+
+
+class TestDirectAnswers:
+    async def test_response_leaves_inside_the_work_that_sets_it(self) -> None:
+        broker = Broker(direct)
+        broker.later = {1}
+        peer = ConnectionHarness(broker).connect()
+        peer.send(frame(1))
+        broker.futures[1].set_result(broker.answer(1))
+        assert peer.answers == [1]
+
+    async def test_next_request_is_begun_in_the_next_turn(self) -> None:
+        broker = Broker(direct)
+        broker.later = {1}
+        harness = ConnectionHarness(broker)
+        peer = harness.connect()
+        peer.send(frames(1, 2))
+        broker.futures[1].set_result(broker.answer(1))
+        assert (broker.begun, peer.answers) == ([1], [1])
+        harness.timers.run_soon()
+        assert (broker.begun, peer.answers) == ([1, 2], [1, 2])
+
+    async def test_connection_that_waits_for_room_goes_on_in_the_next_turn(self) -> None:
+        broker = Broker(direct)
+        broker.later = {1, 3}
+        harness = ConnectionHarness(broker, parked_max=1)
+        first, other = harness.connect(), harness.connect()
+        first.send(frame(1))
+        other.send(frame(3) + frame(4))
+        assert harness.backlog.is_full()
+        assert other.send(frame(5)) == 0
+        broker.futures[3].set_result(broker.answer(3))
+        assert broker.begun == [1, 3]
+        harness.timers.run_soon()
+        assert broker.begun == [1, 3, 4]
+
+    async def test_responses_keep_the_order_of_the_requests(self) -> None:
+        broker = Broker(direct)
+        broker.applied = {1, 2}
+        harness = ConnectionHarness(broker)
+        peer = harness.connect()
+        peer.send(frames(1, 2))
+        harness.timers.run_soon()
+        broker.futures[2].set_result(broker.answer(2))
+        assert peer.answers == []
+        broker.futures[1].set_result(broker.answer(1))
+        assert peer.answers == [1, 2]
+
+    async def test_error_closes_the_connection_in_the_next_turn(self) -> None:
+        broker = Broker(direct)
+        broker.later = {1}
+        peer = ConnectionHarness(broker).connect()
+        peer.send(frame(1))
+        broker.futures[1].set_exception(CloseConnection("a test"))
+        assert not peer.transport.closing
+        await asyncio.sleep(0)
+        assert peer.transport.closing
+
+    async def test_lost_connection_cancels_the_handler(self) -> None:
+        broker = Broker(direct)
+        broker.later = {1}
+        peer = ConnectionHarness(broker).connect()
+        peer.send(frame(1))
+        peer.vanish()
+        assert broker.futures[1].cancelled()
+        await asyncio.sleep(0)
+        assert peer.answers == []
 
 
 class TestAnswersLater:
