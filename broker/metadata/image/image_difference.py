@@ -1,5 +1,8 @@
 """The delta between two arbitrary images, published after a snapshot was loaded.
 
+Topics and configs are in the order of their ids, so that publishers act in the same order in every process: hashes,
+and with them the order of the maps, differ.
+
 Equal parts stay None, as in a delta of records. The delta is for publishers to read and for `MetadataDelta.apply`; no
 records may be replayed on it.
 """
@@ -15,7 +18,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.producer_id_image import ProducerIdsDelta
 from broker.metadata.image.quota_image import ClientQuotasDelta, ClientQuotasImage
 from broker.metadata.image.security_image import AclsDelta, DelegationTokensDelta, ScramDelta
-from broker.metadata.image.slices import Steps
+from broker.metadata.image.slices import Steps, sorted_in_steps
 from broker.metadata.image.topic_image import TopicDelta, TopicImage, TopicsDelta, TopicsImage
 
 K = TypeVar("K", bound=Hashable)
@@ -48,15 +51,15 @@ def difference(before: MetadataImage, after: MetadataImage) -> Steps[MetadataDel
 
 def _topics(before: TopicsImage, after: TopicsImage) -> Steps[TopicsDelta | None]:
     delta = TopicsDelta(before)
-    for count, topic in enumerate(after):
-        base = before.by_id(topic.id)
-        if base is not topic and base != topic:
-            delta.changed[topic.id] = _topic(base, topic)
+    for count, topic_id in enumerate((yield from sorted_in_steps(after.ids()))):
+        base, topic = before.by_id(topic_id), after.by_id(topic_id)
+        if topic is not None and base is not topic and base != topic:
+            delta.changed[topic_id] = _topic(base, topic)
         if count % _TOPICS_PER_STEP == 0:
             yield
-    for count, topic in enumerate(before):
-        if after.by_id(topic.id) is None:
-            delta.deleted[topic.id] = topic
+    for count, topic_id in enumerate((yield from sorted_in_steps(before.ids()))):
+        if after.by_id(topic_id) is None and (topic := before.by_id(topic_id)) is not None:
+            delta.deleted[topic_id] = topic
         if count % _TOPICS_PER_STEP == 0:
             yield
     return delta if delta.changed or delta.deleted else None
@@ -74,8 +77,8 @@ def _topic(before: TopicImage | None, after: TopicImage) -> TopicDelta:
 
 def _configs(before: ConfigsImage, after: ConfigsImage) -> Steps[ConfigsDelta | None]:
     delta = ConfigsDelta(before)
-    for count, (resource, values) in enumerate(after.resources.items()):
-        old = before.resources.get(resource)
+    for count, resource in enumerate((yield from sorted_in_steps(after.resources))):
+        old, values = before.resources.get(resource), after.resources[resource]
         if old != values:
             delta.changes[resource] = _changes(old or {}, values)
         if count % _TOPICS_PER_STEP == 0:

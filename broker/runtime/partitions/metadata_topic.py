@@ -80,7 +80,7 @@ class MetadataPartition:
         self.snapshots = snapshots
         self.traffic = TopicMeters()
         self.marks = Watches()
-        self.consumer_bounds = (self.marks,)
+        self.consumer_bounds: tuple[Watches, ...] = (self.marks,)
         self._quorum = quorum
         self._on_failure = on_failure
 

@@ -128,8 +128,9 @@ class Partition:
         self.is_closed = False
         self.log_end = Watches()
         self.marks = Watches()
-        self.consumer_bounds = (self.marks,)
-        self.follower_bounds = (self.log_end, self.marks)
+        # Compiled, a tuple of a fixed length would be another object at each access, and readers compare identities.
+        self.consumer_bounds: tuple[Watches, ...] = (self.marks,)
+        self.follower_bounds: tuple[Watches, ...] = (self.log_end, self.marks)
         self.truncation = LogTruncation()
         self.pending_flush = PendingFlush(
             log, partial(log_operations.flush, self), partial(log_operations.flush_within, self)

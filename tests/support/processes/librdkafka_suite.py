@@ -49,7 +49,8 @@ def _build() -> str | None:
         return failure
     (archive,) = BUILD.glob("*.tgz")
     with tarfile.open(archive) as package:
-        package.extractall(BUILD, filter="data")
+        package.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
+        package.extractall(BUILD)
     (SOURCE / "configure").chmod(0o755)
     for command in (CONFIGURE, ("make", "-j2", "libs"), ("make", "-j2", "-C", "tests", "build")):
         if (failure := _run(SOURCE, *command)) is not None:

@@ -21,6 +21,18 @@ def test_difference_leads_from_one_image_to_the_other(seed: int) -> None:
         assert delta.image is base
 
 
+def test_topics_and_configs_have_an_order() -> None:
+    names = [f"topic-{number}" for number in range(300)]
+    image = image_with(topics=dict.fromkeys(names, 1), configs={name: {"k": "v"} for name in names})
+    for base, target in ((EMPTY_IMAGE, image), (image, EMPTY_IMAGE)):
+        delta = finish(difference(base, target))
+        assert delta.topics is not None
+        for topics in (delta.topics.changed, delta.topics.deleted):
+            assert list(topics) == sorted(topics)
+        assert delta.configs is not None
+        assert list(delta.configs.changes) == sorted(delta.configs.changes)
+
+
 def test_equal_images_have_an_empty_difference() -> None:
     batches = History(1).batches
     assert finish(difference(folded(batches), folded(batches, at_once=5))).is_empty

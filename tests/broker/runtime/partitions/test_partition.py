@@ -100,6 +100,15 @@ class TestAppend:
         assert code_of(error) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class TestReaders:
+    def test_bounds_keep_their_identity(self, node: DataPlane) -> None:
+        """Sessions compare identities, and would replace their watches at each read; compiled, tuples can be copies."""
+        node.create_topic()
+        partition = node.partition()
+        assert partition.follower_bounds is partition.follower_bounds
+        assert partition.consumer_bounds is partition.consumer_bounds
+
+
 class TestReplicas:
     def test_acks_all_is_acknowledged_by_the_whole_isr(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3))
