@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka.apache_kafka import REPOSITORY
+from broker.authorizer.standard import STANDARD_AUTHORIZER
+from tests.support.kafka.apache_kafka import REPOSITORY, free_ports
 from tests.support.processes import librdkafka_suite
 from tests.support.processes.broker_cluster import BrokerCluster
 from tests.support.processes.librdkafka_suite import run_suite, write_tools
@@ -33,9 +34,21 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "3000",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "allow.everyone.if.no.acl.found": "true",
 }
+LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "alice",
+    "sasl.password": "alice-secret",
+}
+SESSION_MS = 4_000
+"""Time after which a connection has to log in again (KIP-368)."""
 
-SECURITY = "security is not implemented"
+CERTIFICATES = "needs the certificates that librdkafka's test cluster writes in all formats"
+PROVIDERS = "needs the identity providers that librdkafka's test cluster emulates"
+LOGINS = "needs logins: test_tests_pass_with_logins runs it"
 SMALL_SEGMENTS = "creates a topic with segment.bytes below 1 MiB, which Kafka 4 refuses too (KIP-1030)"
 RAPIDJSON = "the suite is built without RapidJSON"
 SOCKET_EMULATION = "emulates slow sockets in the whole process, beside other tests"
@@ -58,25 +71,21 @@ LEFT_OUT = {
     "0077_compaction": SMALL_SEGMENTS,
     "0079_fork": KNOWN_ISSUE,
     "0080_admin_ut": "measures tenths of a second without a broker, and fails on a busy machine",
-    "0081_admin": SECURITY,
     "0082_fetch_max_bytes": QUICK,
     "0088_produce_metadata_timeout": SOCKET_EMULATION,
     "0092_mixed_msgver": "writes message format 1, which Kafka 4 has no longer",
     "0094_idempotence_msg_timeout": SOCKET_EMULATION,
-    "0097_ssl_verify": SECURITY,
+    "0097_ssl_verify": CERTIFICATES,
     "0098_consumer_txn": RAPIDJSON,
     "0101_fetch_from_follower": RAPIDJSON,
     "0102_static_group_rebalance_mock": OTHER_PROTOCOL,
     "0107_topic_recreate": SCENARIO,
-    "0109_auto_create_topics": SECURITY,
     "0110_batch_size": RAPIDJSON,
     "0111_delay_create_topics": SCENARIO,
-    "0115_producer_auth": SECURITY,
-    "0119_consumer_auth": SECURITY,
-    "0126_oauthbearer_oidc": SECURITY,
+    "0126_oauthbearer_oidc": PROVIDERS,
     "0129_fetch_aborted_msgs": SMALL_SEGMENTS,
-    "0135_sasl_credentials": SECURITY,
-    "0142_reauthentication": SECURITY,
+    "0135_sasl_credentials": LOGINS,
+    "0142_reauthentication": LOGINS,
     "0147_consumer_group_consumer_mock": OTHER_PROTOCOL,
     "0148_offset_fetch_commit_error_mock": OTHER_PROTOCOL,
     "0153_memberid": OTHER_PROTOCOL,
@@ -91,18 +100,37 @@ def test_allow_list_is_long_and_has_no_test_that_is_left_out() -> None:
     assert ALLOWED & LEFT_OUT.keys() == frozenset()
 
 
+class LibrdkafkaCluster(BrokerCluster):
+    """Three brokers on three racks. Clients log in at one of two listeners, and log in again every SESSION_MS."""
+
+    def __init__(self, directory: Path) -> None:
+        racks = {broker: {"broker.rack": f"RACK{broker}"} for broker in (1, 2, 3)}
+        super().__init__(directory, settings=SETTINGS, each=racks)
+        ports = free_ports(len(racks))
+        self.login_bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
+        user, password = LOGIN["sasl.username"], LOGIN["sasl.password"]
+        for broker, port in zip(self.brokers.values(), ports, strict=True):
+            broker.settings |= {
+                "listeners": f"PLAINTEXT://127.0.0.1:{broker.port},CLIENT://127.0.0.1:{port}",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "listener.name.client.sasl.enabled.mechanisms": LOGIN["sasl.mechanism"],
+                "listener.name.client.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule"
+                f' required user_{user}="{password}";',
+                "connections.max.reauth.ms": str(SESSION_MS),
+            }
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LibrdkafkaCluster]:
     if os.environ.get("OTTLA_LIBRDKAFKA") != "1":
         pytest.skip("takes a quarter of an hour; set OTTLA_LIBRDKAFKA=1 to run it")
     if (reason := librdkafka_suite.unavailable_reason()) is not None:
         pytest.skip(reason)
-    racks = {broker: {"broker.rack": f"RACK{broker}"} for broker in (1, 2, 3)}
-    with BrokerCluster(tmp_path_factory.mktemp("librdkafka"), settings=SETTINGS, each=racks) as running:
+    with LibrdkafkaCluster(tmp_path_factory.mktemp("librdkafka")) as running:
         yield running
 
 
-def test_every_test_passes_or_has_a_reason(cluster: BrokerCluster, tmp_path: Path) -> None:
+def test_every_test_passes_or_has_a_reason(cluster: LibrdkafkaCluster, tmp_path: Path) -> None:
     write_tools(tmp_path, REPOSITORY)
     states = run_suite(cluster.bootstrap, tmp_path, ("-Q", "-E", "-K", f"-p{PARALLEL}"), TESTS_SKIP=NOT_STARTED)
     passed = {name for name, state in states.items() if state == "PASSED"}
@@ -112,7 +140,7 @@ def test_every_test_passes_or_has_a_reason(cluster: BrokerCluster, tmp_path: Pat
     assert states.keys() - passed == LEFT_OUT.keys()
 
 
-def test_tests_pass_with_the_protocol_consumer(cluster: BrokerCluster, tmp_path: Path) -> None:
+def test_tests_pass_with_the_protocol_consumer(cluster: LibrdkafkaCluster, tmp_path: Path) -> None:
     """Run the tests that use the brokers again. librdkafka skips some in this protocol."""
     write_tools(tmp_path, REPOSITORY)
     states = run_suite(
@@ -123,3 +151,11 @@ def test_tests_pass_with_the_protocol_consumer(cluster: BrokerCluster, tmp_path:
     print(f"{len(passed)} passed, {len(failed)} failed")
     assert failed - LEFT_OUT.keys() == set(), (tmp_path / "output.log").read_text(errors="replace")[-20_000:]
     assert len(passed) >= LEAST_WITH_CONSUMER_PROTOCOL
+
+
+def test_tests_pass_with_logins(cluster: LibrdkafkaCluster, tmp_path: Path) -> None:
+    wanted = sorted(name for name, reason in LEFT_OUT.items() if reason == LOGINS)
+    numbers = ",".join(name[:4] for name in wanted)
+    states = run_suite(cluster.login_bootstrap, tmp_path, ("-E",), LOGIN, TESTS=numbers)
+    output = (tmp_path / "output.log").read_text(errors="replace")
+    assert {name: states[name] for name in wanted} == dict.fromkeys(wanted, "PASSED"), output[-20_000:]

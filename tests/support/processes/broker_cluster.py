@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.support.kafka.apache_kafka import random_uuid_text
 from tests.support.processes.ottla_node import OttlaNode, run_ottla
@@ -101,7 +102,7 @@ class BrokerCluster:
         done = run_ottla(command, "--bootstrap-server", running, *arguments, check=check)
         return done.stdout + done.stderr
 
-    def __enter__(self) -> "BrokerCluster":
+    def __enter__(self) -> Self:
         try:
             self.controller.start()
             self.start(*self.brokers)

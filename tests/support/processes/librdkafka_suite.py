@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -27,7 +27,7 @@ STAMP = BUILD / ".built"
 NEEDED = ("npm", "gcc", "g++", "make")
 CONFIGURE = ("./configure", "--disable-gssapi", "--disable-curl", "--disable-lz4-ext", "--disable-regex-ext")
 KAFKA_VERSION = "4.2.0"
-TOOLS = ("configs", "topics")
+TOOLS = ("acls", "configs", "topics")
 WHOLE_RUN = "<MAIN>"
 
 
@@ -77,15 +77,22 @@ def write_tools(directory: Path, repository: Path) -> None:
         script.chmod(0o755)
 
 
-def run_suite(bootstrap: str, directory: Path, options: Sequence[str], **variables: str) -> dict[str, str]:
+def run_suite(
+    bootstrap: str,
+    directory: Path,
+    options: Sequence[str],
+    settings: Mapping[str, str] | None = None,
+    **variables: str,
+) -> dict[str, str]:
     """Run the tests; return the state of each: PASSED, FAILED, SKIPPED.
 
-    `directory` has the tools of `write_tools`, and gets the output as `output.log`.
+    `directory` has the tools of `write_tools`, and gets the output as `output.log`. `settings` are those of clients.
     """
     report, config = directory / "report.json", directory / "test.conf"
     config.write_text(
         f"metadata.broker.list={bootstrap}\n"
         "test.topic.random=true\nbroker.address.family=v4\ntest.timeout.multiplier=2\n"
+        + "".join(f"{key}={value}\n" for key, value in (settings or {}).items())
     )
     environment = {
         **clean_environment(),
