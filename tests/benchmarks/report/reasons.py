@@ -30,13 +30,6 @@ REASONS: Final = (
         "One log write for the batches of a turn.",
     ),
     Reason(
-        "1000 partitions",
-        "In some runs, with both brokers, the Java producer repeats the first batch of a partition for its delivery"
-        " time-out, 120 s, because the broker has later ones and refuses it with OUT_OF_ORDER_SEQUENCE_NUMBER. Other"
-        " runs reach 85 to 130 MB/s with Ottla, 30 with Apache Kafka.",
-        "Find what lets the second batch overtake the first.",
-    ),
-    Reason(
         "coordinator load",
         "The log of 200,000 offsets is replayed in Python. A snapshot, the default, takes a fifth of the time.",
         "Compiled record decoders.",
