@@ -361,7 +361,11 @@ def test_actions_ask_and_report(console: ConsolePage, states: ClusterStates) -> 
     page.get_by_label("Configs").fill("retention.ms=1000000")
     page.get_by_role("button", name="Create", exact=True).click()
     page.get_by_text('Topic "made-here" is created.').wait_for()
-    assert len(states.admin.list_topics("made-here", 60).topics["made-here"].partitions) == 2
+    wait_for(  # the asked broker may learn of the topic later than the one that reports the creation
+        lambda: len(states.admin.list_topics("made-here", 60).topics["made-here"].partitions),
+        lambda count: count == 2,
+        "creation",
+    )
     page.get_by_role("button", name="Create topic").click()
     page.get_by_label("Name").fill("made-here")
     page.get_by_role("button", name="Create", exact=True).click()
