@@ -38,6 +38,7 @@ from broker.direct_future import DirectFuture, when_done
 from broker.logs import EventLog
 from broker.net.backlog import RequestBacklog
 from broker.net.idle import IdleOrder
+from broker.net.loop_timers import EventLoopTimers
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import FrameReceiver, ReceiveArena
 from broker.net.request import (
@@ -53,7 +54,7 @@ from broker.net.request import (
 from broker.net.response_order import ResponseOrder, ResponseSlot
 from broker.net.response_writer import ResponseWriter
 from broker.net.stats import ListenerStats
-from broker.net.turns import EventLoopTimers, Turns
+from broker.net.turns import Turns
 from protocol.api_keys import ApiKey
 from protocol.errors import DecodeError
 from protocol.headers import RequestHeader, decode_request_header

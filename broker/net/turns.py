@@ -12,25 +12,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from broker.net.loop_timers import EventLoopTimers
 from broker.net.request import Request
 
 CONNECTIONS_PER_TURN = 4
 """At least as many waiting connections get their turn before the loop reads again."""
 
 
-class EventLoopTimers(Protocol):
-    """The part of an event loop that runs callbacks later."""
-
-    def call_soon(self, callback: Callable[[], object]) -> object:
-        """Run `callback` in the next turn of the loop."""
-        ...
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> object:
-        """Run `callback` after `delay` seconds."""
-        ...
-
-
-class Taker(Protocol):
+class WaitingConnection(Protocol):
     """A connection that waits for its turn."""
 
     def on_turn(self) -> None:
@@ -51,12 +40,12 @@ class Turns:
     def __init__(self, loop: EventLoopTimers, yields: Callable[[Request], bool]) -> None:
         self._loop = loop
         self._yields = yields
-        self._waiting: deque[Taker] = deque()
-        self._current: Taker | None = None
+        self._waiting: deque[WaitingConnection] = deque()
+        self._current: WaitingConnection | None = None
         self._others = 0  # requests that did not yield since the last turn
         self._is_scheduled = False
 
-    def waits(self, request: Request, connection: Taker) -> bool:
+    def waits(self, request: Request, connection: WaitingConnection) -> bool:
         """Whether the connection has to wait before it begins `request`; its `on_turn` is called once then."""
         if not self._yields(request):
             self._others += 1
