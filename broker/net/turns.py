@@ -4,8 +4,8 @@ The event loop reads one socket after another, and a request is begun as soon as
 order of the sockets would decide the order of the work. A request that yields waits until the loop has read every
 socket that was ready. After that a few connections get their turn, and the loop reads again.
 
-A turn serves at least as many connections as there were other requests since the last one. Requests that yield keep
-at least half of the requests of a busy loop, whatever the others do.
+A turn serves at least as many connections as there were other requests while they waited. Requests that yield keep at
+least half of the requests of a busy loop, whatever the others do.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ class Turns:
         self._yields = yields
         self._waiting: deque[WaitingConnection] = deque()
         self._current: WaitingConnection | None = None
-        self._others = 0  # requests that did not yield since the last turn
+        self._others = 0  # requests that did not yield since the last turn, or since the first connection waits
         self._is_scheduled = False
 
     def waits(self, request: Request, connection: WaitingConnection) -> bool:
@@ -52,14 +52,15 @@ class Turns:
             return False
         if self._current is connection:
             return False
+        if not self._is_scheduled:
+            self._others = 0
+            self._schedule()
         self._waiting.append(connection)
-        self._schedule()
         return True
 
     def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._run)
+        self._is_scheduled = True
+        self._loop.call_soon(self._run)
 
     def _run(self) -> None:
         self._is_scheduled = False
@@ -71,5 +72,5 @@ class Turns:
                 connection.on_turn()
         finally:
             self._current = None
-            if self._waiting:
+            if self._waiting and not self._is_scheduled:
                 self._schedule()

@@ -27,6 +27,7 @@ from tests.benchmarks.replication_cluster import IDS, Trio, trio
 from tests.benchmarks.report.rows import Row, compared, once
 from tests.benchmarks.tiered import metadata as remote_metadata
 from tests.benchmarks.tiered import store
+from tests.benchmarks.tiered.catch_up import CatchUp
 from tests.benchmarks.tiered.cluster import await_shrunk, kafkas_storage_missing, tier_settings, tiered
 from tests.benchmarks.tiered.old_reader import reading
 from tests.benchmarks.tiered.outage import Away, Meanwhile, Outage, without_directory, without_server
@@ -55,6 +56,7 @@ class Sizes:
     latency_s: float = 6.0
     warm_up_s: float = 1.5
     read_mb: int = 384
+    behind_mb: int = 480
     remote_segments: int = 1_000_000
 
 
@@ -236,6 +238,7 @@ def measure(
         lambda: Latency(sizes, runs),
         lambda: Outage(runs, sizes.latency_s, RECORD_BYTES, _slice(sizes)),
         lambda: Rebuild(sizes),
+        lambda: CatchUp(sizes.behind_mb, runs),
     ]
     chosen = [each for each in (make() for make in makers) if any(only in name for name in each.figures)]
     rows: list[Row] = []

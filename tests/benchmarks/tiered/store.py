@@ -7,20 +7,17 @@ broker nor client.
 
 import contextlib
 import shutil
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import boto3
 from botocore.config import Config
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.benchmarks.tiered.catch_up import RECORD_BYTES, SEGMENT_BYTES, THREADS, Span, drain, in_parallel
 from tests.benchmarks.tiered.cluster import (
     EARLIEST_LOCAL,
     LATEST_TIERED,
@@ -30,15 +27,13 @@ from tests.benchmarks.tiered.cluster import (
     s3_settings,
     tiered,
 )
+from tests.benchmarks.tiered.relay import relay
 from tests.benchmarks.wire import Wire, fetch_frame, fetched_bytes
-from tests.benchmarks.workloads import HIGHER, Consume, fill
+from tests.benchmarks.workloads import HIGHER, fill
 from tests.support.processes.ottla_node import OttlaNode
 from tests.support.processes.s3_server import BUCKET, S3Server
 
 PARTITIONS: Final = 4
-THREADS: Final = 4
-RECORD_BYTES: Final = 1000
-SEGMENT_BYTES: Final = 16 * 1024 * 1024
 PIECE_BYTES: Final = 1024 * 1024
 PATIENCE_S: Final = 120.0
 POLL_S: Final = 0.005
@@ -47,6 +42,8 @@ UPLOAD, UPLOAD_ALONE = "copier to S3", "copier to S3: boto3 put alone, 4 threads
 UPLOAD_SHARE = "copier to S3, of what boto3 alone does"
 READ_ALONE = "catch-up from S3: boto3 get alone, 4 threads"
 READ_SHARE = "catch-up from S3, of what boto3 alone does"
+RELAY = "catch-up from S3: boto3 get and a socket to another process, 4 threads"
+RELAY_SHARE = "catch-up from S3, of what such a relay does"
 
 _CACHE = "rsm.config.fetch.chunk.cache."
 VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -64,7 +61,7 @@ Row = tuple[str, float | None, float | None, str, str]
 def names() -> list[str]:
     """Return the names of all rows of `measure`."""
     reads = [_read_name(readers, variant) for readers in READERS for variant in VARIANTS]
-    return [UPLOAD, UPLOAD_ALONE, UPLOAD_SHARE, *reads, READ_ALONE, READ_SHARE]
+    return [UPLOAD, UPLOAD_ALONE, UPLOAD_SHARE, *reads, READ_ALONE, READ_SHARE, RELAY, RELAY_SHARE]
 
 
 def _read_name(readers: str, variant: str) -> str:
@@ -167,7 +164,7 @@ class StoreBenchmark:
 
         client.list_objects_v2(Bucket=BUCKET, MaxKeys=1)  # connects
         started = time.monotonic()
-        _in_parallel(put, files)
+        in_parallel(put, files)
         took = time.monotonic() - started
         shutil.rmtree(self._server.objects / "alone")
         return took
@@ -177,21 +174,33 @@ class StoreBenchmark:
     def reads(self, wanted: Sequence[str], runs: int) -> list[Row]:
         """Measure each variant and run with a new node; the best run counts, since other load only slows."""
         alone = max(self._get_alone() for _ in range(runs))
+        relayed = max(self._get_and_relay() for _ in range(runs))
         rows: list[Row] = [(READ_ALONE, alone, None, "MB/s", HIGHER)]
+        shares = {READ_SHARE, RELAY_SHARE}
         for readers, partitions in READERS.items():
             for variant, settings in VARIANTS.items():
                 name = _read_name(readers, variant)
-                if name in wanted or (READ_SHARE in wanted and not rows[1:]):
+                if name in wanted or (shares & set(wanted) and not rows[1:]):
                     best = max(self._catch_up(settings, partitions) for _ in range(runs))
                     rows.append((name, best, None, "MB/s", HIGHER))
                     print(f"{name}: {best:.0f} MB/s; boto3 alone {alone:.0f}", flush=True)
         if rows[1:] and rows[1][0] == _read_name("4 partitions", ""):
             assert rows[1][1] is not None
             rows.append((READ_SHARE, 100 * rows[1][1] / alone, None, "%", HIGHER))
-        return rows
+            rows.append((RELAY_SHARE, 100 * rows[1][1] / relayed, None, "%", HIGHER))
+        return [*rows, (RELAY, relayed, None, "MB/s", HIGHER)]
 
     def _get_alone(self) -> float:
         """Return MB/s of boto3 for all logs of the topic, one request each."""
+        return self._get(lambda pieces: sum(map(len, pieces)))
+
+    def _get_and_relay(self) -> float:
+        """Return MB/s of boto3 where each piece is sent over a socket to another process."""
+        with relay(THREADS) as send:
+            return self._get(send)
+
+    def _get(self, consume: Callable[[Iterator[bytes]], int]) -> float:
+        """Return MB/s of boto3 for all logs of the topic, one request each; `consume` returns the size of a body."""
         client = self.client
         keys = [
             each["Key"]
@@ -202,10 +211,10 @@ class StoreBenchmark:
 
         def get(key: str) -> int:
             body = client.get_object(Bucket=BUCKET, Key=key)["Body"]
-            return sum(map(len, iter(lambda: body.read(PIECE_BYTES), b"")))
+            return consume(iter(lambda: body.read(PIECE_BYTES), b""))
 
         started = time.monotonic()
-        read: int = sum(_in_parallel(get, keys))
+        read: int = sum(in_parallel(get, keys))
         return read / 1e6 / (time.monotonic() - started)
 
     def _catch_up(self, variant: Mapping[str, str], partitions: int) -> float:
@@ -215,8 +224,8 @@ class StoreBenchmark:
         with self._restarted(variant) as bootstrap:
             ends = self._remote_ends(bootstrap, partitions)
             _touch(bootstrap, self._topic)
-            overhead_s = _drain(bootstrap, [Span(self._topic, number, end, 1) for number, end in ends.items()])
-            took = _drain(bootstrap, [Span(self._topic, number, 0, end) for number, end in ends.items()]) - overhead_s
+            overhead_s = drain(bootstrap, [Span(self._topic, number, end, 1) for number, end in ends.items()])
+            took = drain(bootstrap, [Span(self._topic, number, 0, end) for number, end in ends.items()]) - overhead_s
         return sum(ends.values()) * RECORD_BYTES / 1e6 / took
 
     @contextlib.contextmanager
@@ -241,49 +250,6 @@ def _touch(bootstrap: str, topic: str) -> None:
             wire.send(fetch_frame(topic, 0, max_bytes=1))
             if fetched_bytes(wire.answer()):
                 return
-
-
-@dataclass(frozen=True)
-class Span:
-    """Records of a partition to be consumed."""
-
-    topic: str
-    partition: int
-    first: int
-    count: int
-
-
-def _drain(bootstrap: str, spans: Sequence[Span]) -> float:
-    """Return the seconds until librdkafka's consumers have all records. With kcat, one process per partition."""
-    started = time.monotonic()
-    if shutil.which("kcat") is None:
-        _drain_with_confluent(bootstrap, spans)
-    else:
-        _in_parallel(lambda span: _drain_with_kcat(bootstrap, span), spans)
-    return time.monotonic() - started
-
-
-def _drain_with_kcat(bootstrap: str, span: Span) -> None:
-    command = ["kcat", "-C", "-q", "-b", bootstrap, "-t", span.topic, "-p", str(span.partition)]
-    command += ["-o", str(span.first), "-c", str(span.count)]
-    command += [part for key, value in Consume.PREFETCH.items() for part in ("-X", f"{key}={value}")]
-    subprocess.run(command, check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL)
-
-
-def _drain_with_confluent(bootstrap: str, spans: Sequence[Span]) -> None:
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **Consume.PREFETCH}
-    )
-    consumer.assign([TopicPartition(span.topic, span.partition, span.first) for span in spans])
-    left = sum(span.count for span in spans)
-    while left > 0:
-        left -= len(consumer.consume(min(left, 10_000), timeout=5))
-    consumer.close()
-
-
-def _in_parallel(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(work, items))
 
 
 def _until(is_so: Callable[[], bool], complaint: str) -> None:

@@ -62,6 +62,13 @@ class TestOrder:
         assert world.turn() == list(range(count - 2))
         assert world.turn() == [count - 2, count - 1]
 
+    def test_requests_before_the_first_wait_do_not_lengthen_the_turn(self) -> None:
+        count = 2 * CONNECTIONS_PER_TURN
+        world = World(2 * count)
+        world.send(*range(count))
+        world.send(*range(count, 2 * count), body=YIELDING)
+        assert world.turn() == list(range(count, count + CONNECTIONS_PER_TURN))
+
 
 class TestOneConnection:
     def test_later_requests_wait_behind_the_one_that_yields(self) -> None:

@@ -85,9 +85,17 @@ class ManualLoop:
     def run_soon(self) -> None:
         """Run all ready callbacks, and those that they schedule, until none is left."""
         while self._ready:
-            handle = self._ready.popleft()
-            if not handle.cancelled():
-                handle._run()
+            self._run_first()
+
+    def run_turn(self) -> None:
+        """Run the callbacks that are ready now; those that they schedule wait for the next turn."""
+        for _ in range(len(self._ready)):
+            self._run_first()
+
+    def _run_first(self) -> None:
+        handle = self._ready.popleft()
+        if not handle.cancelled():
+            handle._run()
 
     def advance(self, seconds: float) -> None:
         """Advance the clock, firing timers at their times."""
