@@ -8,7 +8,6 @@ process, so that their memory can be compared.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from protocol.records.batch import iter_headers
 from protocol.records.builder import build_value_batch
 from protocol.records.reader import iter_records
 from spark_jobs.metadata.log_rows import rows_of
+from tests.benchmarks.watched_process import own_peak_mb
 from tests.benchmarks.workloads import HIGHER, LOWER
 from tests.support.harnesses.single_process import SingleProcess
 
@@ -168,7 +168,7 @@ def _figures(spent: dict[str, float], records: int, encoded: int) -> dict[str, f
         "fold": records / spent["fold"] / 1e6,
         "encode": encoded / spent["encode"] / 1e6,
         "seconds": sum(spent.values()),
-        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "rss_mb": own_peak_mb(),
     }
 
 

@@ -44,7 +44,7 @@ def touch_memory() -> float:
     """Write to each free page of the machine's memory, but for RESERVE bytes, and release it; return GB.
 
     A virtual machine may receive its memory from its host at the first touch only, which costs whichever broker touches
-    it first. A process of its own touches it, because children inherit the peak memory of their parent.
+    it first.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as toucher:
         return toucher.submit(_touch).result()

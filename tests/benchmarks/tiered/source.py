@@ -8,7 +8,6 @@ runs, since the first is slower and other load may interfere.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from spark_jobs.tiered_records.schema import RECORDS
 from spark_jobs.tiered_records.windows import windows
 from storage.tiered.remote_storage import RemoteStorageManager
 from storage.tiered.segments.batch_stream import BatchStream
+from tests.benchmarks.watched_process import own_peak_mb
 from tests.benchmarks.workloads import HIGHER, LOWER
 from tests.spark_jobs.tiered_records.tiered_partition import BEGAN_MS, TieredPartitionHarness, options_of
 
@@ -153,7 +153,7 @@ def side(name: str, bucket: Path) -> dict[str, float]:
         "records": records,
         "rate": records / spent / 1e6,
         "mb_rate": sum(part.segment.size_bytes for part in parts) / spent / 1e6,
-        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "rss_mb": own_peak_mb(),
     }
 
 

@@ -202,7 +202,7 @@ def fetch_limited(harness: WireHarness, version: int) -> Scenario:
     one_record = read(harness, name, 0, max_records=1, max_wait_ms=WAIT_MS, min_bytes=1)
     one_record.share_acquire_mode = int(version >= 2)
     yield "one record", one_record
-    yield "small batches", read(harness, name, 1, batch_size=1)
+    yield "small batches", read(harness, name, 1, batch_size=1, max_wait_ms=WAIT_MS, min_bytes=1)
     released = (3, 3, [RELEASE])
     yield "a released record", acknowledge(harness, name, 2, released)
     yield "the released record again", read(harness, name, 3, max_wait_ms=WAIT_MS, min_bytes=1)
