@@ -4,8 +4,9 @@ The event loop reads one socket after another, and a request is begun as soon as
 order of the sockets would decide the order of the work. A request that yields waits until the loop has read every
 socket that was ready. After that a few connections get their turn, and the loop reads again.
 
-A turn serves at least as many connections as there were other requests while they waited. Requests that yield keep at
-least half of the requests of a busy loop, whatever the others do.
+A turn serves at least as many connections as other requests were begun since the last turn, or since the first of the
+connections began to wait. Requests that yield keep at least half of the requests of a busy loop, whatever the others
+do.
 """
 
 from collections import deque
@@ -42,7 +43,7 @@ class Turns:
         self._yields = yields
         self._waiting: deque[WaitingConnection] = deque()
         self._current: WaitingConnection | None = None
-        self._others = 0  # requests that did not yield since the last turn, or since the first connection waits
+        self._others = 0  # requests that did not yield, since the last turn or the first wait after it
         self._is_scheduled = False
 
     def waits(self, request: Request, connection: WaitingConnection) -> bool:

@@ -24,7 +24,7 @@ SAMPLE_S: Final = 0.1
 def own_peak_mb() -> float:
     """Return the peak of this process's resident memory.
 
-    `getrusage` tells a higher one: the peak of the process from which this one was forked, if that was larger.
+    `getrusage` returns the peak of the parent process instead if that is larger.
     """
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024

@@ -1,8 +1,8 @@
 """Long computations on the event loop, in slices of a few milliseconds.
 
 Pure-Python work gains nothing on a thread, which would hold the interpreter lock against the loop. Here it yields to
-the loop after `SLICE_MS`. Work that is not urgent also pauses for the duration of a slice if the loop had anything else
-to do since, so that it takes at most half of a busy processor, and all of an idle one.
+the loop after `SLICE_MS`. Work that is not urgent also pauses if the loop has run other work since the slice, for as
+long as the slice took: it takes at most half of a busy loop, and all of an idle one.
 """
 
 from asyncio import Future
@@ -67,7 +67,7 @@ class SlicedWork(Generic[R]):
             self._loop.call_soon(self._slice)
 
     def _slice_or_pause(self) -> None:
-        """Go on at once if the loop was idle in the turn since the last slice."""
+        """Run the next slice at once if the loop was idle since the last one; otherwise pause first."""
         if self._clock.monotonic_ms() - self._ended_ms <= IDLE_MS:
             self._slice()
         else:
