@@ -85,9 +85,12 @@ def outcome_at(bootstrap: str) -> Outcome:
         limits = API_BY_KEY[api]
         harness.settle()
         for version in range(limits.min_version, limits.max_version + 1):
+            previous = ""
             for step, answer in run_scenario(harness, api, version):
-                assert (api, step, version) not in outcome, f"two steps of {api.name} are called {step!r}"
+                repeated = step == previous  # the last answer counts
+                assert repeated or (api, step, version) not in outcome, f"two steps of {api.name} are called {step!r}"
                 outcome[api, step, version] = answer
+                previous = step
     harness.close()
     return outcome
 
