@@ -19,7 +19,6 @@ from broker.metadata.image.partition import (
 )
 from broker.metadata.image.records import VersionedRecord
 from protocol.ids import BrokerId
-from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
 
@@ -39,8 +38,7 @@ class Elected(NamedTuple):
     unclean: bool = False
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class ElectionRules:
+class ElectionRules(NamedTuple):
     """The cluster-wide rules of elections."""
 
     version: MetadataVersion

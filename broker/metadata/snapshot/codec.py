@@ -80,8 +80,10 @@ _CONTROL_VERSION: Final = 0
 
 _PAUSE: Final = b""
 _SECTION_END: Final = None
-_Frames: TypeAlias = Iterator[bytes | None]
-"""Frames, with `_SECTION_END` between sections, and `_PAUSE` where the writer yields without a complete batch."""
+_Frames: TypeAlias = Iterator[list[bytes] | None]
+"""Short lists of frames, with `_SECTION_END` between sections, and an empty list where the writer yields without a
+complete batch.
+"""
 
 
 class InvalidSnapshot(Exception):
@@ -176,19 +178,23 @@ def _gathered(frames: _Frames) -> Iterator[list[bytes]]:
     """Yield the frames of each batch; an empty list for a pause."""
     batch: list[bytes] = []
     size = 0
-    for frame in frames:
-        if frame is None:
+    for added in frames:
+        if added is None:
             if batch:
                 yield batch
             batch, size = [], 0
-        elif frame:
-            size += len(frame)
-            if len(batch) == RECORDS_PER_BATCH or (size > FRAME_BYTES_PER_BATCH and batch):
-                yield batch
-                batch, size = [], len(frame)
-            batch.append(frame)
-        else:
+        elif not added:
             yield []
+        elif len(batch) + len(added) <= RECORDS_PER_BATCH and size + sum(map(len, added)) <= FRAME_BYTES_PER_BATCH:
+            batch += added
+            size += sum(map(len, added))
+        else:
+            for frame in added:
+                size += len(frame)
+                if len(batch) == RECORDS_PER_BATCH or (size > FRAME_BYTES_PER_BATCH and batch):
+                    yield batch
+                    batch, size = [], len(frame)
+                batch.append(frame)
     if batch:
         yield batch
 
@@ -227,10 +233,10 @@ def _topic_sections(topics: TopicsImage, version: MetadataVersion) -> _Frames:
 def _config_frames(configs: ConfigsImage) -> _Frames:
     for resource in (yield from _pausing(sorted_in_steps(configs.resources))):
         for key, value in sorted(configs.resources[resource].items()):
-            yield encode_record(*config_record(resource, key, value))
+            yield [encode_record(*config_record(resource, key, value))]
 
 
-def _pausing(steps: Steps[R]) -> Generator[bytes, None, R]:
+def _pausing(steps: Steps[R]) -> Generator[list[bytes], None, R]:
     """Yield a pause for each step; return the result."""
     while True:
         try:
@@ -238,11 +244,11 @@ def _pausing(steps: Steps[R]) -> Generator[bytes, None, R]:
         except StopIteration as stop:
             result: R = stop.value
             return result
-        yield _PAUSE
+        yield []
 
 
-def _encoded(records: Iterable[VersionedRecord]) -> Iterator[bytes]:
-    return (encode_record(*record) for record in records)
+def _encoded(records: Iterable[VersionedRecord]) -> Iterator[list[bytes]]:
+    return ([encode_record(*record)] for record in records)
 
 
 def _in_order(control: ControlState) -> ControlState:

@@ -18,6 +18,8 @@ from protocol.messages.metadata_records import PartitionRecord, TopicRecord
 from protocol.primitives import Uuid
 
 PARTITION_KEY: Final = PartitionRecord.API_KEY
+FRAMES_PER_LIST: Final = 256
+"""The longest list of frames that a writer receives at once, a third of a millisecond of work."""
 _HEADS: Final = frozenset(bytes((FRAME_VERSION, PARTITION_KEY, version)) for version in (1, 2))  # 0: no directories
 # The count of an array with fewer elements takes one byte, as the packed forms require.
 _MAX_COUNT: Final = 126
@@ -34,11 +36,12 @@ _MAX_SHARED: Final = 16_384
 _new = tuple.__new__  # a named tuple's generated constructor costs twice as much
 
 
-def topic_frames(topic: TopicImage, version: MetadataVersion) -> Iterator[bytes]:
-    """Yield the frame of a topic, then those of its partitions by ascending index."""
-    yield encode_record(TopicRecord(name=topic.name, topic_id=topic.id), 0)
+def topic_frames(topic: TopicImage, version: MetadataVersion) -> Iterator[list[bytes]]:
+    """Yield the frame of a topic, then those of its partitions by ascending index, in lists of `FRAMES_PER_LIST`."""
+    frames = [encode_record(TopicRecord(name=topic.name, topic_id=topic.id), 0)]
     topic_id, record_version = topic.id, version.partition_record_version
     head = bytes((FRAME_VERSION, PARTITION_KEY, record_version))
+    count, in_sync, pack = 0, 0, _packer(0, 0)
     for index, registration in topic.in_order():
         (
             replicas,
@@ -53,17 +56,22 @@ def topic_frames(topic: TopicImage, version: MetadataVersion) -> Iterator[bytes]
             last_elr,
             recovering,
         ) = registration
-        count, in_sync = len(replicas), len(isr)
-        pack = _packer(count, in_sync)
-        if leaving or adding or elr or last_elr or recovering or len(directories) != count or not record_version:
-            pack = None
-        if pack is None:
-            yield encode_record(*registration.to_record(topic_id, index, version))
+        if len(replicas) != count or len(isr) != in_sync:
+            count, in_sync = len(replicas), len(isr)
+            pack = _packer(count, in_sync)
+        is_usual = not (leaving or adding or elr or last_elr or recovering) and len(directories) == count
+        if pack is None or not is_usual or not record_version:
+            frame = encode_record(*registration.to_record(topic_id, index, version))
         else:
-            yield pack(
+            frame = pack(
                 head, index, topic_id, count + 1, *replicas, in_sync + 1, *isr,
                 _EMPTY, _EMPTY, leader, leader_epoch, partition_epoch, count + 1, *directories,
             )  # fmt: skip
+        if len(frames) == FRAMES_PER_LIST:
+            yield frames
+            frames = []
+        frames.append(frame)
+    yield frames
 
 
 @lru_cache(maxsize=_SHAPES)

@@ -14,7 +14,9 @@ from tests.broker.metadata.histories import History, folded
 
 def partition_frames(seed: int) -> list[bytes]:
     image = folded(History(seed).batches)
-    frames = [frame for topic in image.topics for frame in topic_frames(topic, image.features.version)]
+    frames = [
+        frame for topic in image.topics for frames in topic_frames(topic, image.features.version) for frame in frames
+    ]
     return [frame for frame in frames if frame[1] == PARTITION_KEY]
 
 
