@@ -82,7 +82,11 @@ def test_kafkas_dump_tool_accepts_log_files(tmp_path: Path, crashed: bool) -> No
 
 
 def test_kafka_and_ottla_continue_each_others_log(tmp_path: Path) -> None:
-    settings = {"log.segment.bytes": "1048576", "log.index.interval.bytes": "512"}
+    settings = {
+        "log.segment.bytes": "1048576",
+        "log.index.interval.bytes": "512",
+        "log.initial.task.delay.ms": "3600000",
+    }
     lines = [f"line {number} of a text" for number in range(3000)]
     directory = tmp_path / "data" / "shared-0"
     with apache_kafka(tmp_path, settings) as bootstrap:

@@ -89,21 +89,6 @@ def read(
     return request
 
 
-def first_records(harness: WireHarness, name: str) -> Scenario:
-    """Read partition 0 in a new session. An answer without records is dropped with its session, and the step repeated.
-
-    The leader initializes a share partition in the background, and a fetch meanwhile may answer before its wait ends.
-    """
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        answer = yield "records", read(harness, name, 0, max_wait_ms=WAIT_MS, min_bytes=1)
-        assert isinstance(answer, sf.ShareFetchResponse)
-        if any(each.acquired_records for topic in answer.responses for each in topic.partitions):
-            return
-        assert time.monotonic() < deadline, answer
-        harness.call(read(harness, name, -1, topics=[]), sf.ShareFetchRequest.MAX_VERSION)
-
-
 def acknowledge(
     harness: WireHarness, name: str, epoch: int, *acknowledged: Acknowledgement, **fields: object
 ) -> sa.ShareAcknowledgeRequest:
@@ -178,7 +163,7 @@ def fetch(harness: WireHarness, version: int) -> Scenario:
     yield "a session closed before", read(harness, name, -1)
     yield "acknowledgements in a new session", read(harness, name, 0, [(0, 2, [ACCEPT])])
     yield "no records wanted", read(harness, name, 0, max_records=0)
-    yield from first_records(harness, name)
+    yield "records", read(harness, name, 0, max_wait_ms=WAIT_MS, min_bytes=1)
     yield "nothing more", read(harness, name, 1)
     yield "a former epoch", read(harness, name, 1)
     yield "a later epoch", read(harness, name, 9)
@@ -232,7 +217,7 @@ def acknowledgements(harness: WireHarness, version: int) -> Scenario:
     yield "a new session", acknowledge(harness, name, 0, (0, 2, [ACCEPT]))
     yield "no group", acknowledge(harness, name, 1, (0, 2, [ACCEPT]), group_id=None)
     yield "no member", acknowledge(harness, name, 1, (0, 2, [ACCEPT]), member_id=None)
-    yield from first_records(harness, name)
+    yield "records", read(harness, name, 0, max_wait_ms=WAIT_MS, min_bytes=1)
     yield "a later epoch", acknowledge(harness, name, 4, (0, 2, [ACCEPT]))
     yield "another member", acknowledge(harness, name, 1, (0, 2, [ACCEPT]), member_id=N)
     yield "no ranges", acknowledge(harness, name, 1)
@@ -262,7 +247,7 @@ def describe_offsets(harness: WireHarness, version: int) -> Scenario:
     prepare(harness, name)
     join(harness, name)
     yield "no state yet", offsets(name, 0, 1)
-    yield from first_records(harness, name)
+    yield "records", read(harness, name, 0, max_wait_ms=WAIT_MS, min_bytes=1)
     yield "accepted records", acknowledge(harness, name, 1, (0, 4, [ACCEPT]))
     yield "the start after them", offsets(name, 0, 1)
     yield "accepted records later", acknowledge(harness, name, 2, (6, 7, [ACCEPT]))
@@ -301,7 +286,7 @@ def alter_offsets(harness: WireHarness, _version: int) -> Scenario:
     yield "an empty group", _altered(name, (name, [(0, 3), (1, 0)]))
     yield "the altered offset", offsets(name, 0)
     join(harness, name)
-    yield from first_records(harness, name)
+    yield "records", read(harness, name, 0, max_wait_ms=WAIT_MS, min_bytes=1)
     yield "the end of the session", read(harness, name, -1, topics=[])
     yield "leaving again", beat(name, M, -1)
     yield "a group of another type", _altered(_CLASSIC, (name, [(0, 1)]))

@@ -24,6 +24,8 @@ SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0", "off
 SETTINGS |= {f"transaction.state.log.{key}": "1" for key in ("num.partitions", "replication.factor", "min.isr")}
 SETTINGS |= {"transaction.two.phase.commit.enable": "true", "unstable.api.versions.enable": "true"}
 SETTINGS |= {f"share.coordinator.state.topic.{key}": "1" for key in ("num.partitions", "replication.factor", "min.isr")}
+# Records have old timestamps. They must be read before retention is first applied, however slow the machine.
+SETTINGS |= {"log.initial.task.delay.ms": "3600000"}
 RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "differences.json").read_text())
 """Rows by "API: step": `versions` (first and last), `fields` that differ in some of them, and the reason `why`."""
 
@@ -78,20 +80,23 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Outcome
 
 def outcome_at(bootstrap: str) -> Outcome:
     harness = WireHarness(bootstrap)
-    harness.warm_up()
-    harness.create_topics(TOPICS)
+    try:
+        harness.warm_up()
+        harness.create_topics(TOPICS)
+        return _outcome(harness)
+    finally:
+        harness.close()
+
+
+def _outcome(harness: WireHarness) -> Outcome:
     outcome: Outcome = {}
     for api in SCENARIOS:
         limits = API_BY_KEY[api]
         harness.settle()
         for version in range(limits.min_version, limits.max_version + 1):
-            previous = ""
             for step, answer in run_scenario(harness, api, version):
-                repeated = step == previous  # the last answer counts
-                assert repeated or (api, step, version) not in outcome, f"two steps of {api.name} are called {step!r}"
+                assert (api, step, version) not in outcome, f"two steps of {api.name} are called {step!r}"
                 outcome[api, step, version] = answer
-                previous = step
-    harness.close()
     return outcome
 
 
