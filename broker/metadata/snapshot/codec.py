@@ -183,18 +183,21 @@ def _gathered(frames: _Frames) -> Iterator[list[bytes]]:
             if batch:
                 yield batch
             batch, size = [], 0
-        elif not added:
+            continue
+        if not added:
             yield []
-        elif len(batch) + len(added) <= RECORDS_PER_BATCH and size + sum(map(len, added)) <= FRAME_BYTES_PER_BATCH:
+            continue
+        added_bytes = sum(map(len, added))
+        if len(batch) + len(added) <= RECORDS_PER_BATCH and size + added_bytes <= FRAME_BYTES_PER_BATCH:
             batch += added
-            size += sum(map(len, added))
-        else:
-            for frame in added:
-                size += len(frame)
-                if len(batch) == RECORDS_PER_BATCH or (size > FRAME_BYTES_PER_BATCH and batch):
-                    yield batch
-                    batch, size = [], len(frame)
-                batch.append(frame)
+            size += added_bytes
+            continue
+        for frame in added:
+            size += len(frame)
+            if len(batch) == RECORDS_PER_BATCH or (size > FRAME_BYTES_PER_BATCH and batch):
+                yield batch
+                batch, size = [], len(frame)
+            batch.append(frame)
     if batch:
         yield batch
 
