@@ -85,6 +85,7 @@ def test_kafka_and_ottla_continue_each_others_log(tmp_path: Path) -> None:
     settings = {
         "log.segment.bytes": "1048576",
         "log.index.interval.bytes": "512",
+        # The records have old timestamps and must be read before retention is first applied.
         "log.initial.task.delay.ms": "3600000",
     }
     lines = [f"line {number} of a text" for number in range(3000)]

@@ -37,7 +37,7 @@ _new = tuple.__new__  # a named tuple's generated constructor costs twice as muc
 
 
 def topic_frames(topic: TopicImage, version: MetadataVersion) -> Iterator[list[bytes]]:
-    """Yield the frame of a topic, then those of its partitions by ascending index, in lists of `FRAMES_PER_LIST`."""
+    """Yield a topic's frame and those of its partitions by ascending index, in lists of at most `FRAMES_PER_LIST`."""
     frames = [encode_record(TopicRecord(name=topic.name, topic_id=topic.id), 0)]
     topic_id, record_version = topic.id, version.partition_record_version
     head = bytes((FRAME_VERSION, PARTITION_KEY, record_version))

@@ -125,6 +125,19 @@ def test_section_batches_hold_1024_records() -> None:
     assert counts == [1, 6, 1, RECORDS_PER_BATCH, RECORDS_PER_BATCH, 1, 1]
 
 
+def test_section_batch_may_end_within_a_topic() -> None:
+    image = image_with(topics={"a": 700, "b": 700})
+    assert [header.record_count for header in headers(written(image))] == [
+        1,
+        6,
+        1,
+        RECORDS_PER_BATCH,
+        2 * 701 - 1024,
+        1,
+    ]
+    assert read_snapshot(written(image)).records == [record.message for record in image.write()]
+
+
 def test_batches_stay_below_8_mib() -> None:
     value = "v" * 32_000
     records = [

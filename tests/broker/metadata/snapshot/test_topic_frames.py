@@ -6,10 +6,17 @@ import pytest
 
 from broker.metadata.image.partition import PartitionRegistration
 from broker.metadata.image.records import decode_record
-from broker.metadata.snapshot.topic_frames import PARTITION_KEY, PartitionFrameReader, partition_topic_id, topic_frames
+from broker.metadata.snapshot.topic_frames import (
+    FRAMES_PER_LIST,
+    PARTITION_KEY,
+    PartitionFrameReader,
+    partition_topic_id,
+    topic_frames,
+)
 from protocol.errors import DecodeError
 from protocol.messages.metadata_records import PartitionRecord
 from tests.broker.metadata.histories import History, folded
+from tests.broker.metadata.images import image_with
 
 
 def partition_frames(seed: int) -> list[bytes]:
@@ -49,6 +56,13 @@ def test_usual_form_is_always_a_valid_partition(seed: int) -> None:
             assert isinstance(record, PartitionRecord)
             assert topic_id == usual[0] == record.topic_id
     assert min(taken, left) > 100
+
+
+def test_large_topic_is_yielded_in_short_lists() -> None:
+    image = image_with(topics={"t": 2 * FRAMES_PER_LIST})
+    (topic,) = image.topics
+    sizes = [len(frames) for frames in topic_frames(topic, image.features.version)]
+    assert sizes == [FRAMES_PER_LIST, FRAMES_PER_LIST, 1]
 
 
 def test_malformed_frames_are_left_to_the_record_decoder() -> None:
