@@ -62,6 +62,7 @@ from broker.node.tracing import TracingConfig
 from broker.quorum.identity import Instant
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.loop.io_thread import IoThread
+from broker.runtime.loop.scheduling import apply_policy
 from broker.runtime.loop.thread_pool import ThreadPool
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.log_store import DirectoryFailures
@@ -87,6 +88,7 @@ _log = EventLog("ottla")
 async def run(config: BrokerConfig) -> None:
     """Run a node until SIGINT or SIGTERM. Raise the node's failure (StorageError, ListenError, ConfigError, …)."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    apply_policy(config.ottla_scheduling_policy)
     async with asyncio.TaskGroup() as tasks, _stop_signal() as stop:
         node = Node(config, tasks, stop)
         try:

@@ -275,6 +275,7 @@ class BrokerConfig:
 
     # Ottla's own
     ottla_brokers_port_step = integer()
+    ottla_scheduling_policy = text()
     ottla_cluster_metadata_readable = boolean()
     ottla_controller_broker_watch_enable = boolean()
     ottla_client_metrics_max_series = integer()

@@ -14,14 +14,15 @@ from broker.config.listeners import ADVERTISED_LISTENERS, LISTENERS, ConfiguredL
 
 LAST_PORT = 65535
 _HTTP_LISTENER = "ottla.http.listener"
+_SCHEDULING_POLICY = "ottla.scheduling.policy"
 
 
 def co_located_settings(config: BrokerConfig, index: int, *, machine: str) -> dict[str, str]:
     """Return the settings in which broker `index`, from 0, differs from the configuration.
 
     The rack is `machine` without `broker.rack`. Ports of broker `index` are `ottla.brokers.port.step` times `index`
-    higher; its HTTP port is `index` + 1 higher, because all brokers together answer at the configured one. Raise
-    ConfigError.
+    higher; its HTTP port is `index` + 1 higher, because all brokers together answer at the configured one. Without
+    `ottla.scheduling.policy`, no broker interrupts another one of the machine. Raise ConfigError.
     """
     shift = config.ottla_brokers_port_step * index
     settings = {
@@ -30,6 +31,8 @@ def co_located_settings(config: BrokerConfig, index: int, *, machine: str) -> di
         "log.dirs": ",".join(broker_directory(path, index) for path in config.log_dirs),
         "broker.rack": config.broker_rack or machine,
     }
+    if config.layers.find(_SCHEDULING_POLICY) is None:
+        settings[_SCHEDULING_POLICY] = "batch"
     if config.layers.find(ADVERTISED_LISTENERS) is not None and index > 0:
         settings[ADVERTISED_LISTENERS] = _texts(config.advertised_listeners, shift)
     if config.value("metadata.log.dir") is not None:

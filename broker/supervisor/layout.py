@@ -42,6 +42,7 @@ class NodeLayout:
             "remote.log.storage.manager.class.name=local",
             f"rsm.config.storage.root={self.directory.parent / SHARED_REMOTE_DIRECTORY}",
             f"ottla.http.listener={HOST}:{self.http_port}",
+            "ottla.scheduling.policy=batch",
             *overrides,
         ]
 

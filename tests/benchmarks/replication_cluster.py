@@ -37,6 +37,11 @@ SETTINGS = {
     "controller.quorum.fetch.timeout.ms": "2000",
     "leader.imbalance.check.interval.seconds": "3600",
 }
+OF_ONE_MACHINE: Mapping[Make, Mapping[str, str]] = {
+    Make.OTTLA: {"ottla.scheduling.policy": "batch"},
+    Make.APACHE: {},
+}
+"""What `ottla cluster` and `ottla start --brokers` set for brokers of one machine. Apache Kafka has nothing like it."""
 TUNED = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",
@@ -171,7 +176,13 @@ def _is_whole(partitions: list[MetadataResponsePartition], *, preferred: bool) -
 def trio(make: Make, directory: Path, settings: Mapping[str, str] = {}) -> Iterator[Trio]:
     """Run three nodes in `directory`; `settings` override the common ones."""
     nodes = [
-        ReplicaNode(directory / f"node-{each}", make, each, "broker,controller", {**SETTINGS, **settings})
+        ReplicaNode(
+            directory / f"node-{each}",
+            make,
+            each,
+            "broker,controller",
+            {**SETTINGS, **OF_ONE_MACHINE[make], **settings},
+        )
         for each in IDS
     ]
     with KraftNodes(nodes) as quorum:

@@ -1,6 +1,7 @@
 """`ottla start --brokers` as real processes: three brokers that serve a client through a rolling restart."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -107,6 +109,8 @@ def test_rolling_restart_loses_no_record_and_racks_are_the_machine(machine: Mach
     assert len({node.rack for node in nodes}) == 1
     until(lambda: machine.readiness()[0] == 200)
     assert set(machine.readiness()[1]["brokers"]) == {"1", "2", "3"}
+    brokers = psutil.Process(machine.process.pid).children()
+    assert [os.sched_getscheduler(each.pid) for each in brokers] == [os.SCHED_BATCH] * BROKERS
 
     machine.process.terminate()
     assert machine.process.wait(TIMEOUT_S) == 0

@@ -55,6 +55,11 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         "Lines of the audit log that may wait for the disk; further ones are dropped and counted.", rule=at_least(1)),
     ConfigKey("ottla.brokers.port.step", INT, "10",
         "Distance between the ports of two brokers of one machine (`ottla start --brokers`).", rule=at_least(1)),
+    ConfigKey("ottla.scheduling.policy", STRING, "inherit",
+        "Scheduling policy of the node: inherit that of the process that starts it, or batch (Linux), under which a "
+        "woken node does not interrupt the process that runs on its core. `ottla cluster` and `ottla start --brokers` "
+        "set batch.",
+        rule=one_of("inherit", "batch")),
     ConfigKey("ottla.otel.endpoint", STRING, "",
         "URL of an OpenTelemetry receiver, http://host:4318, to which the node exports its metrics; /v1/metrics is "
         "added to a URL without a path. Empty for none. Needs pip install 'ottla[otel]'."),

@@ -42,7 +42,7 @@ REASONS: Final = (
     *(
         Reason(
             part,
-            "The processor time of the three processes, 1.4 ms a request at 200 a second, is all on the way to the"
+            "The processor time of the three processes, 1.2 ms a request at 200 a second, is all on the way to the"
             " response: two cores run them mostly in turn, each after a rest. A tier adds nothing.",
             "Fewer calls between a parked fetch and its response.",
         )

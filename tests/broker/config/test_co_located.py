@@ -49,6 +49,11 @@ def test_further_brokers_have_higher_ids_and_ports_and_no_controller() -> None:
     assert config.controller_listener_names == ("CONTROLLER",)
 
 
+@pytest.mark.parametrize(("given", "policy"), [({}, "batch"), ({"ottla.scheduling.policy": "inherit"}, "inherit")])
+def test_brokers_do_not_interrupt_each_other_unless_configured(given: dict[str, str], policy: str) -> None:
+    assert {derived({**CLUSTER, **given}, index).ottla_scheduling_policy for index in range(2)} == {policy}
+
+
 def test_every_broker_has_its_own_files_and_http_port() -> None:
     configs = [derived(CLUSTER, index) for index in range(3)]
     assert [config.log_dirs for config in configs] == [

@@ -26,8 +26,10 @@ def test_nodes_have_directories_ports_and_ids_of_their_own() -> None:
 
 
 def test_user_settings_take_precedence() -> None:
-    config, _ = load_config(None, node_layout(0, Path("/c"), 9092, {0: 9644}).settings(["node.id=9"]), {})
-    assert config.node_id == 9
+    layout = node_layout(0, Path("/c"), 9092, {0: 9644})
+    assert load_config(None, layout.settings(), {})[0].ottla_scheduling_policy == "batch"
+    config, _ = load_config(None, layout.settings(["node.id=9", "ottla.scheduling.policy=inherit"]), {})
+    assert (config.node_id, config.ottla_scheduling_policy) == (9, "inherit")
 
 
 def test_start_command_contains_every_setting() -> None:
