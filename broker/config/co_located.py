@@ -21,8 +21,8 @@ def co_located_settings(config: BrokerConfig, index: int, *, machine: str) -> di
     """Return the settings in which broker `index`, from 0, differs from the configuration.
 
     The rack is `machine` without `broker.rack`. Ports of broker `index` are `ottla.brokers.port.step` times `index`
-    higher; its HTTP port is `index` + 1 higher, because all brokers together answer at the configured one. Without
-    `ottla.scheduling.policy`, no broker interrupts another one of the machine. Raise ConfigError.
+    higher; its HTTP port is `index` + 1 higher, because all brokers together answer at the configured one. The
+    scheduling policy is batch without `ottla.scheduling.policy`. Raise ConfigError.
     """
     shift = config.ottla_brokers_port_step * index
     settings = {

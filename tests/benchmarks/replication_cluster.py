@@ -41,7 +41,7 @@ OF_ONE_MACHINE: Mapping[Make, Mapping[str, str]] = {
     Make.OTTLA: {"ottla.scheduling.policy": "batch"},
     Make.APACHE: {},
 }
-"""What `ottla cluster` and `ottla start --brokers` set for brokers of one machine. Apache Kafka has nothing like it."""
+"""Settings that `ottla cluster` and `ottla start --brokers` add for nodes of one machine. Apache Kafka has none."""
 TUNED = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",

@@ -18,10 +18,10 @@ INTRODUCTION: Final = """# Benchmarks
 `make bench` measures Ottla and Apache Kafka in one run, on one machine, with the same clients; `python -m
 tests.benchmarks.report` writes this page from its result. Runs of both alternate, the first of each is discarded, and a
 figure is the median of the others; in brackets the lowest and the highest. Clients and brokers share the cores. The
-share of user time in the processor time of the brokers stands after the slash. Apache Kafka runs as its scripts start
-it; the three nodes of a cluster run as `ottla cluster` starts them, under `ottla.scheduling.policy=batch`. Rows that
-compare with something else name it after "against"; its figure stands in the column of Apache Kafka.
-[Performance](performance.md) says what the figures mean.
+share of user time in the processor time of the brokers stands after the slash. The three nodes of an Ottla
+cluster run under `ottla.scheduling.policy=batch`, as `ottla cluster` starts them; Apache Kafka's nodes keep the
+system's default policy. Rows that compare with something else name it after "against"; its figure stands in the column
+of Apache Kafka. [Performance](performance.md) says what the figures mean.
 """
 
 

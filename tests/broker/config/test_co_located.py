@@ -50,7 +50,7 @@ def test_further_brokers_have_higher_ids_and_ports_and_no_controller() -> None:
 
 
 @pytest.mark.parametrize(("given", "policy"), [({}, "batch"), ({"ottla.scheduling.policy": "inherit"}, "inherit")])
-def test_brokers_do_not_interrupt_each_other_unless_configured(given: dict[str, str], policy: str) -> None:
+def test_scheduling_policy_is_batch_unless_configured(given: dict[str, str], policy: str) -> None:
     assert {derived({**CLUSTER, **given}, index).ottla_scheduling_policy for index in range(2)} == {policy}
 
 
