@@ -109,6 +109,7 @@ class SaslPair:
             node.settings |= {
                 "process.roles": "broker,controller" if node is first else "broker",
                 "controller.quorum.voters": f"1@127.0.0.1:{first.controller_port}",
+                "broker.heartbeat.interval.ms": "2000",  # a response that comes later than this ends the connection
                 "listeners": self._listeners(node, is_controller=node is first),
                 "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,INSIDE:SASL_SSL,CONTROLLER:SASL_SSL",
                 "inter.broker.listener.name": "INSIDE",
