@@ -35,10 +35,9 @@ class TopicImage(NamedTuple):
     def partition(self, index: int) -> PartitionRegistration | None:
         return self.partitions.get(index)
 
-    def in_order(self) -> Iterator[tuple[int, PartitionRegistration]]:
-        """Yield (index, registration) by ascending index."""
-        for index in sorted(self.partitions):
-            yield index, self.partitions[index]
+    def in_order(self) -> list[tuple[int, PartitionRegistration]]:
+        """Return (index, registration) by ascending index."""
+        return sorted(self.partitions.items())  # indexes are unique, so registrations are never compared
 
 
 class TopicsImage:

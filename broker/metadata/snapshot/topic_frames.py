@@ -5,7 +5,7 @@ with directories, an in-sync set, no reassignment, no ELR. These are packed and 
 through `records.py`. The bytes are identical either way, which tests verify.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
@@ -13,19 +13,22 @@ from typing import Any, Final
 from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.image.partition import LeaderRecoveryState, PartitionRegistration
 from broker.metadata.image.records import FRAME_VERSION, encode_record
-from broker.metadata.image.topic_image import TopicImage
+from broker.metadata.image.topic_image import TopicsImage
 from protocol.messages.metadata_records import PartitionRecord, TopicRecord
-from protocol.primitives import Uuid
+from protocol.primitives import Uuid, encode_uvarint
 
 PARTITION_KEY: Final = PartitionRecord.API_KEY
 FRAMES_PER_LIST: Final = 256
 """The longest list of frames that a writer receives at once, a third of a millisecond of work."""
+_TOPIC_HEAD: Final = bytes((FRAME_VERSION, TopicRecord.API_KEY, 0))
+_NO_TAGS: Final = b"\0"
 _HEADS: Final = frozenset(bytes((FRAME_VERSION, PARTITION_KEY, version)) for version in (1, 2))  # 0: no directories
 # The count of an array with fewer elements takes one byte, as the packed forms require.
 _MAX_COUNT: Final = 126
 _COUNT_POSITION: Final = 23  # of the replica count
 _FIXED_SIZE: Final = 41  # bytes of a frame without replicas
 _EMPTY: Final = 1  # the count of an empty array
+_PACKED_IDS: Final = tuple(Struct(f">{count}i").pack for count in range(_MAX_COUNT + 1))
 _ID_LISTS: Final = tuple(Struct(f">{count}i").unpack for count in range(_MAX_COUNT + 1))
 _UUID_LISTS: Final = tuple(Struct("16s" * count).unpack for count in range(_MAX_COUNT + 1))
 _SHAPES: Final = 1_024  # more combinations of sizes than occur in a cluster
@@ -36,49 +39,84 @@ _MAX_SHARED: Final = 16_384
 _new = tuple.__new__  # a named tuple's generated constructor costs twice as much
 
 
-def topic_frames(topic: TopicImage, version: MetadataVersion) -> Iterator[list[bytes]]:
-    """Yield a topic's frame and those of its partitions by ascending index, in lists of at most `FRAMES_PER_LIST`."""
-    frames = [encode_record(TopicRecord(name=topic.name, topic_id=topic.id), 0)]
-    topic_id, record_version = topic.id, version.partition_record_version
-    head = bytes((FRAME_VERSION, PARTITION_KEY, record_version))
-    count, in_sync, pack = 0, 0, _packer(0, 0)
-    for index, registration in topic.in_order():
-        (
-            replicas,
-            isr,
-            leader,
-            leader_epoch,
-            partition_epoch,
-            directories,
-            leaving,
-            adding,
-            elr,
-            last_elr,
-            recovering,
-        ) = registration
-        if len(replicas) != count or len(isr) != in_sync:
-            count, in_sync = len(replicas), len(isr)
-            pack = _packer(count, in_sync)
-        is_usual = not (leaving or adding or elr or last_elr or recovering) and len(directories) == count
-        if pack is None or not is_usual or not record_version:
-            frame = encode_record(*registration.to_record(topic_id, index, version))
-        else:
-            frame = pack(
-                head, index, topic_id, count + 1, *replicas, in_sync + 1, *isr,
-                _EMPTY, _EMPTY, leader, leader_epoch, partition_epoch, count + 1, *directories,
-            )  # fmt: skip
+def topic_frames(topics: TopicsImage, ids: Iterable[Uuid], version: MetadataVersion) -> Iterator[list[bytes]]:
+    """Yield each topic's frame and those of its partitions by ascending index, in lists of at most `FRAMES_PER_LIST`."""
+    writer = _PartitionFrameWriter(version)
+    frames: list[bytes] = []
+    for topic_id in ids:
+        topic = topics.by_id(topic_id)
+        assert topic is not None
         if len(frames) == FRAMES_PER_LIST:
             yield frames
             frames = []
-        frames.append(frame)
-    yield frames
+        frames.append(_topic_frame(topic.name, topic_id))
+        partitions, begin = topic.in_order(), 0
+        while begin < len(partitions):
+            if len(frames) == FRAMES_PER_LIST:
+                yield frames
+                frames = []
+            end = begin + FRAMES_PER_LIST - len(frames)
+            writer.append(frames, topic_id, partitions[begin:end])
+            begin = end
+    if frames:
+        yield frames
+
+
+def _topic_frame(name: str, topic_id: Uuid) -> bytes:
+    """Return the frame of a TopicRecord: a compact string, an id, no tagged fields."""
+    encoded = name.encode()
+    return b"".join((_TOPIC_HEAD, encode_uvarint(len(encoded) + 1), encoded, topic_id, _NO_TAGS))
+
+
+class _PartitionFrameWriter:
+    """Appends partition frames. Keeps how to pack the shape of the last one: most partitions of a cluster share it."""
+
+    def __init__(self, version: MetadataVersion) -> None:
+        self._version = version
+        self._record_version = version.partition_record_version
+        self._head = bytes((FRAME_VERSION, PARTITION_KEY, self._record_version))
+
+    def append(
+        self, frames: list[bytes], topic_id: Uuid, partitions: Sequence[tuple[int, PartitionRegistration]]
+    ) -> None:
+        """Append the frames of a topic's (index, registration) pairs."""
+        head, has_directories = self._head, self._record_version > 0
+        count, in_sync, pack = 0, 0, _packer(0, 0)
+        for index, registration in partitions:
+            (
+                replicas,
+                isr,
+                leader,
+                leader_epoch,
+                partition_epoch,
+                directories,
+                leaving,
+                adding,
+                elr,
+                last_elr,
+                recovering,
+            ) = registration
+            if len(replicas) != count or len(isr) != in_sync:
+                count, in_sync = len(replicas), len(isr)
+                pack = _packer(count, in_sync)
+            is_usual = not (leaving or adding or elr or last_elr or recovering) and len(directories) == count
+            if pack is None or not is_usual or not has_directories:
+                frame = encode_record(*registration.to_record(topic_id, index, self._version))
+            else:
+                raw_replicas = _PACKED_IDS[count](*replicas)
+                raw_isr = raw_replicas if isr == replicas else _PACKED_IDS[in_sync](*isr)
+                frame = pack(
+                    head, index, topic_id, count + 1, raw_replicas, in_sync + 1, raw_isr,
+                    _EMPTY, _EMPTY, leader, leader_epoch, partition_epoch, count + 1, b"".join(directories),
+                )  # fmt: skip
+            frames.append(frame)
 
 
 @lru_cache(maxsize=_SHAPES)
 def _packer(replicas: int, in_sync: int) -> Callable[..., bytes] | None:
     if max(replicas, in_sync) > _MAX_COUNT:
         return None
-    return Struct(f">3si16sB{replicas}iB{in_sync}iBBiiiB{'16s' * replicas}x").pack
+    return Struct(f">3si16sB{4 * replicas}sB{4 * in_sync}sBBiiiB{16 * replicas}sx").pack
 
 
 class PartitionFrameReader:

@@ -213,20 +213,28 @@ class SnapshotGenerator:
             raise
 
     def _write(self, writer: RawSnapshotWriter, image: MetadataImage, control: ControlState) -> SlicedSteps[_Generated]:
-        gathered, record_count = bytearray(), 0
+        """Encode the next part of the file while the last one is written. At most two parts are in memory."""
+        part: list[bytes] = []
+        size, record_count = 0, 0
+        writing: Future[None] | None = None
         for batch in image_batches(image, control, codec=self._codec):
             if batch:
                 header = parse_header(batch)
                 record_count += 0 if header.is_control else header.record_count
-                gathered += batch
-            if len(gathered) >= _WRITE_BYTES:
-                writing = self._io.submit(partial(writer.append, bytes(gathered)))
+                part.append(batch)
+                size += len(batch)
+            if size < _WRITE_BYTES:
+                yield None
+                continue
+            if writing is not None:
                 yield writing
                 writing.result()
-                gathered.clear()
-            else:
-                yield None
-        last = self._io.submit(partial(writer.append, bytes(gathered)))
+            writing = self._io.submit(partial(writer.append, b"".join(part)))
+            part, size = [], 0
+        if writing is not None:
+            yield writing
+            writing.result()
+        last = self._io.submit(partial(writer.append, b"".join(part)))
         yield last
         last.result()
         committing = self._io.submit(partial(writer.commit, image.provenance.timestamp_ms))

@@ -21,9 +21,8 @@ from tests.broker.metadata.images import image_with
 
 def partition_frames(seed: int) -> list[bytes]:
     image = folded(History(seed).batches)
-    frames = [
-        frame for topic in image.topics for frames in topic_frames(topic, image.features.version) for frame in frames
-    ]
+    lists = topic_frames(image.topics, image.topics.ids(), image.features.version)
+    frames = [frame for frames in lists for frame in frames]
     return [frame for frame in frames if frame[1] == PARTITION_KEY]
 
 
@@ -60,9 +59,8 @@ def test_usual_form_is_always_a_valid_partition(seed: int) -> None:
 
 def test_large_topic_is_yielded_in_short_lists() -> None:
     image = image_with(topics={"t": 2 * FRAMES_PER_LIST})
-    (topic,) = image.topics
-    sizes = [len(frames) for frames in topic_frames(topic, image.features.version)]
-    assert sizes == [FRAMES_PER_LIST, FRAMES_PER_LIST, 1]
+    lists = topic_frames(image.topics, image.topics.ids(), image.features.version)
+    assert [len(frames) for frames in lists] == [FRAMES_PER_LIST, FRAMES_PER_LIST, 1]
 
 
 def test_malformed_frames_are_left_to_the_record_decoder() -> None:
