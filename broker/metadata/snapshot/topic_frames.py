@@ -40,7 +40,7 @@ _new = tuple.__new__  # a named tuple's generated constructor costs twice as muc
 
 
 def topic_frames(topics: TopicsImage, ids: Iterable[Uuid], version: MetadataVersion) -> Iterator[list[bytes]]:
-    """Yield each topic's frame and those of its partitions by ascending index, in lists of at most `FRAMES_PER_LIST`."""
+    """Yield each topic's frame and those of its partitions by ascending index, in lists up to `FRAMES_PER_LIST`."""
     writer = _PartitionFrameWriter(version)
     frames: list[bytes] = []
     for topic_id in ids:
