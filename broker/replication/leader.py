@@ -9,14 +9,15 @@ A follower's fetches are the only source of its log end offset: a fetch from off
 The acknowledgement holds for the leader epoch of the fetch; a new leader starts without knowledge.
 
 A follower is in sync by time, not by lag in records: it is caught up at a moment if its fetch reached the log end of
-that moment. `caught_up_ms` is the last such moment.
+that moment. `caught_up_ms` is the last such moment. A follower that leaves the ISR is no longer caught up: its broker
+may return within the lag time with an empty disk and copy for minutes, and acks=all must not wait. (Kafka waits.)
 
 An incremental fetch session leaves idle partitions out, so the session's requests count as fetches of a follower that
 has everything (`FollowerContact`). A silent follower keeps its place in the ISR while it lacks nothing; once the log
 grows, its lag counts from its last request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -92,6 +93,15 @@ class FollowerProgress:
         """Record that the log grows beyond what the follower has: it was caught up until its last contact."""
         if self.contact is not None:
             self.caught_up_ms = max(self.caught_up_ms, self.contact.last_contact_ms)
+
+    def on_left_isr(self) -> None:
+        """Forget that the follower was caught up, and its session's contacts; fetches show when it is again."""
+        self.caught_up_ms = NEVER_MS
+        self.contact = None
+
+    def on_joined_isr(self) -> None:
+        """Count the lag from the fetch that reached the high watermark, by which the follower joined."""
+        self.caught_up_ms = max(self.caught_up_ms, self.last_fetch_ms)
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_time_max_ms
@@ -245,6 +255,7 @@ class LeaderRole:
         """Apply the controller's answer; return False if it is about another leader epoch or an older state."""
         if leader_epoch != self.epoch or partition_epoch < self.partition_epoch:
             return False
+        note_members(self.followers, self.isr.committed, isr)
         self.isr = CommittedIsr(isr)
         self.partition_epoch = partition_epoch
         return True
@@ -264,6 +275,15 @@ class LeaderRole:
         needed = effective_min_isr(min_insync_replicas, len(self.replicas))
         is_under_replicated = members < len(self.replicas) - len(self.coming)
         return Standing(is_under_replicated, members < needed, members == needed, self.is_reassigning)
+
+
+def note_members(followers: Mapping[BrokerId, FollowerProgress], before: Set[int], after: Set[int]) -> None:
+    """Tell followers that they left or joined the ISR."""
+    for broker_id, follower in followers.items():
+        if broker_id in before and broker_id not in after:
+            follower.on_left_isr()
+        elif broker_id in after and broker_id not in before:
+            follower.on_joined_isr()
 
 
 class Standing(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from broker.replication.follower import FollowerRole
 from broker.replication.isr import CommittedIsr, IsrState
-from broker.replication.leader import NEVER_MS, FollowerProgress, LeaderRole
+from broker.replication.leader import NEVER_MS, FollowerProgress, LeaderRole, note_members
 from protocol.ids import BrokerId, LeaderEpoch
 from protocol.lazy_dataclass import lazy_dataclass
 
@@ -119,9 +119,9 @@ def _followers(
 ) -> dict[BrokerId, FollowerProgress]:
     """Return the progress of the other replicas.
 
-    The progress is kept within a leader epoch. In the next epoch of the same leader, the caught-up times start anew. If
-    another broker led, the progress starts empty, even without log end offsets, so that the high watermark waits for
-    fetches.
+    The progress is kept within a leader epoch; a member that leaves the ISR is no longer caught up. In the next epoch
+    of the same leader, the caught-up times start anew. If another broker led, the progress starts empty, even without
+    log end offsets, so that the high watermark waits for fetches.
 
     Another broker may also have led where the metadata skips an epoch: this replica's metadata arrives in one piece,
     with this broker as leader before and after, while a follower's metadata may arrive in pieces. Such a follower would
@@ -139,6 +139,8 @@ def _followers(
             progress.caught_up_ms = now_ms if replica in assignment.isr else NEVER_MS
             progress.last_fetch_ms, progress.leader_end_at_last_fetch = NEVER_MS, 0
             progress.contact = None
+    elif isinstance(present, LeaderRole):
+        note_members(followers, present.isr.committed, frozenset(assignment.isr))
     return followers
 
 

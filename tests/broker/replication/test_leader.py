@@ -81,6 +81,22 @@ class TestHighWatermark:
         assert one.high_watermark(3, 10, terms(eligible=frozenset())) == 10
         assert one.high_watermark(3, 10, terms(now_ms=LAG_MS + 1, eligible=frozenset({3}))) == 10
 
+    def test_high_watermark_does_not_wait_for_a_former_member_that_copies_the_log(self) -> None:
+        """The broker restarts within the lag time, with an empty disk."""
+        one = leader()
+        for broker_id in (2, 3):
+            one.on_follower_fetch(replace(fetch(broker_id, 100), contact=Session(1_900)), 100, 1_000, BrokerEpoch(-1))
+        assert one.on_isr_confirmed(LeaderEpoch(5), 1, frozenset({1, 2}))
+        one.on_append(100)
+        one.on_follower_fetch(fetch(2, 110), 110, 2_000, BrokerEpoch(-1))
+        eligible = frozenset({3})
+        for offset, now_ms in ((0, 2_000), (60, 2_100)):
+            one.on_follower_fetch(fetch(3, offset), 110, now_ms, BrokerEpoch(-1))
+            assert one.high_watermark(100, 110, terms(now_ms=now_ms, eligible=eligible)) == 110
+        one.on_follower_fetch(fetch(2, 115), 115, 2_200, BrokerEpoch(-1))
+        one.on_follower_fetch(fetch(3, 112), 115, 2_200, BrokerEpoch(-1))  # has what the log held at its last fetch
+        assert one.high_watermark(110, 115, terms(now_ms=2_200, eligible=eligible)) == 112
+
     def test_high_watermark_waits_for_proposed_members(self) -> None:
         one = leader(isr=(1, 2))
         one.on_follower_fetch(fetch(2, 4), 10, 0, BrokerEpoch(-1))
@@ -227,6 +243,15 @@ class TestIsr:
         assert one.propose_shrink(10, LAG_MS, LAG_MS) is None
         proposed = one.propose_shrink(10, LAG_MS + 1, LAG_MS)
         assert proposed == PendingShrink(frozenset({1, 2, 3}), frozenset({3}))
+
+    def test_lag_of_a_new_member_counts_from_the_fetch_by_which_it_joined(self) -> None:
+        one = leader(isr=(1, 2))
+        one.on_follower_fetch(fetch(2, 20), 20, 1_000, BrokerEpoch(-1))
+        one.on_follower_fetch(fetch(3, 10), 20, 1_000, BrokerEpoch(-1))  # at the high watermark, behind the log end
+        assert one.propose_expand(BrokerId(3), 10, everyone) is not None
+        assert one.on_isr_confirmed(LeaderEpoch(5), 1, frozenset({1, 2, 3}))
+        assert one.propose_shrink(20, 1_000 + LAG_MS, LAG_MS) is None
+        assert one.propose_shrink(20, 1_001 + LAG_MS, LAG_MS) == PendingShrink(frozenset({1, 2, 3}), frozenset({3}))
 
     def test_controllers_answer_replaces_the_isr(self) -> None:
         one = leader(pending=PendingExpand(frozenset({1, 2}), 3))

@@ -60,6 +60,12 @@ def test_replicas_and_isr_change_within_a_leader_epoch() -> None:
     assert {b: f.log_end_offset for b, f in role.followers.items()} == {2: 9, 4: -1}
 
 
+def test_member_that_the_controller_removes_is_no_longer_caught_up() -> None:
+    first = lead(None, Registration(isr=(1, 2, 3)))
+    second = lead(first, Registration(isr=(1, 2), partition_epoch=1))
+    assert {b: f.caught_up_ms for b, f in second.followers.items()} == {2: 500, 3: NEVER_MS}
+
+
 def test_repeated_metadata_keeps_a_proposal() -> None:
     """The controller's answer came first, and a newer proposal may have been accepted already."""
     first = lead(None, Registration())
