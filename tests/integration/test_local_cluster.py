@@ -152,6 +152,7 @@ def test_cluster_keeps_records_through_kill_and_restart(tmp_path: Path, port: in
         assert cluster.line().startswith("node 1 has exited (SIGKILL) and is restarted")
         again = cluster.status()
         assert again["pid"] != status["pid"]
+        assert os.sched_getscheduler(int(again["pid"])) == os.SCHED_BATCH
         assert cluster.pid_file.read_text() == f"{again['pid']}\n"
         produce(cluster, b"after the kill")
         assert consume(cluster, 2) == [b"before the kill", b"after the kill"]
