@@ -2,11 +2,11 @@
 
     (0, 0)      names every replica; the leader opens a session if it has room
     (n, 0)      names every replica, and closes session n
-    (n, e > 0)  names only changed replicas
+    (n, e > 0)  names only changed and added replicas
 
 Both sides count epochs. Whenever the counts may differ (a request failed, an answer does not fit), the follower
-names every replica again, which is always valid and costs one large request. The fetcher, not the session, knows
-the replicas.
+names every replica again, which is always valid. The fetcher, not the session, knows the replicas; it may leave some of
+them to the requests after the first one, unless the leader has no room for the session.
 """
 
 from enum import Enum
@@ -38,11 +38,13 @@ class SessionOutcome(Enum):
 class FetchSessionHandler:
     """The successive sessions with one leader. The next request carries `id` and `epoch`."""
 
-    __slots__ = ("epoch", "id", "is_lost_again")
+    __slots__ = ("epoch", "id", "is_declined", "is_lost_again")
 
     def __init__(self) -> None:
         self.id = NO_SESSION
         self.epoch = OPENING
+        self.is_declined = False
+        """Whether the leader's last answer opened or continued no session, so that requests may add nothing."""
         self.is_lost_again = False
 
     @property
@@ -58,7 +60,8 @@ class FetchSessionHandler:
         if error != ErrorCode.NONE or not fits:
             return self._lose(error)
         self.is_lost_again = False
-        if session_id == NO_SESSION:
+        self.is_declined = session_id == NO_SESSION
+        if self.is_declined:
             self.id, self.epoch = NO_SESSION, OPENING
         elif self.epoch == OPENING:
             self.id, self.epoch = session_id, 1

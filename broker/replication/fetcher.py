@@ -7,7 +7,8 @@ Theory of operation
 A fetcher owns the replicas that share a leader (and a connection to it). One request names all of them; the leader
 answers as soon as it has news, or after `replica.fetch.wait.max.ms`. An incremental session (`fetch_session.py`) makes
 an idle replica free: a request names only replicas whose position has moved, an answer lists only those with news, and
-nothing here iterates over the others.
+nothing here iterates over the others. Many new replicas, e.g. after a restart, are added by several requests, all but
+the last of which do not wait at the leader: a leader's event loop must not spend half a second on one request.
 
 The leader detects divergence: a request names the epoch of the replica's last record, and the answer names the offset
 to truncate to (KIP-595; every supported `metadata.version` has it). One truncation may not be enough; then the next
@@ -143,17 +144,14 @@ class FetcherCore(Generic[P]):
         replicas.apply_quota(now_ms)
         if now_ms < self._paused_until_ms:
             return None
-        if session.is_full:
-            replicas.forgotten.clear()
-            fetching = [each for each in replicas.by_key.values() if each.phase is FetchPhase.FETCHING]
-            asked = [each for each in fetching if not each.is_in_sessionless_fetch]
-        else:
-            asked = list(replicas.changed)
+        asked, left = self._full() if session.is_full else self._incremental()
         if not asked and (session.is_full or not (replicas.fetching_count or replicas.forgotten)):
             return None
         wait_ms = self._settings.wait_max_ms
         if self._sessionless:
             wait_ms = min(wait_ms, MERGE_WAIT_MS)
+        if left:
+            wait_ms = 0
         request = fetch_request(
             sender,
             self._settings,
@@ -167,14 +165,36 @@ class FetcherCore(Generic[P]):
             followed.requested = followed.position
             followed.is_in_session = True
         replicas.changed.clear()
+        replicas.changed.update(dict.fromkeys(left))
         replicas.forgotten.clear()
         self._asked_count, self._asked_ms, self._wait_ms, self.is_waiting = len(asked), now_ms, wait_ms, True
         return request
 
-    def sessionless_request(self, sender: Sender, now_ms: int) -> tuple[int, FetchRequest] | None:
-        """Return a connection number and a request for the replicas that the session's request does not name yet.
+    def _full(self) -> tuple[list[PartitionFetchState[P]], list[PartitionFetchState[P]]]:
+        """Return the replicas for a request that opens a session, and those left to later requests of the session.
 
-        None if there is nothing to send.
+        A leader without room for the session must get all replicas in every request.
+        """
+        self.replicas.forgotten.clear()
+        fetching = [each for each in self.replicas.by_key.values() if each.phase is FetchPhase.FETCHING]
+        free = [each for each in fetching if not each.is_in_sessionless_fetch]
+        limit = len(free) if self._session.is_declined else self._settings.new_replicas_max
+        for each in free[limit:]:
+            each.is_in_session, each.requested = False, None
+        return free[:limit], free[limit:]
+
+    def _incremental(self) -> tuple[list[PartitionFetchState[P]], list[PartitionFetchState[P]]]:
+        """Return the replicas for a request of an open session, and the new ones left to later requests."""
+        changed, limit = self.replicas.changed, self._settings.new_replicas_max
+        if len(changed) <= limit:
+            return list(changed), []
+        new = [each for each in changed if not each.is_in_session]
+        return [each for each in changed if each.is_in_session] + new[:limit], new[limit:]
+
+    def sessionless_request(self, sender: Sender, now_ms: int) -> tuple[int, FetchRequest] | None:
+        """Return a connection number and a request for replicas that the session's request does not name yet.
+
+        None if there is nothing to send. Call until then: many replicas are spread over the free connections.
         """
         if not self._may_send_sessionless:
             return None
@@ -186,13 +206,14 @@ class FetcherCore(Generic[P]):
         unnamed = [each for each in replicas.changed if not each.is_in_session]
         if not unnamed or waited_ms < SESSIONLESS_AFTER_MS or wait_ms <= 0:
             return None
-        for followed in unnamed:
+        numbers = [each for each in range(MAX_SESSIONLESS_FETCHES) if each not in self._sessionless]
+        asked = unnamed[: max(self._settings.new_replicas_max, -(-len(unnamed) // len(numbers)))]
+        for followed in asked:
             followed.requested = followed.position
             followed.is_in_sessionless_fetch = True
             del replicas.changed[followed]
-        number = next(each for each in range(MAX_SESSIONLESS_FETCHES) if each not in self._sessionless)
-        self._sessionless[number] = unnamed
-        return number, fetch_request(sender, self._settings, unnamed, wait_ms=wait_ms)
+        self._sessionless[numbers[0]] = asked
+        return numbers[0], fetch_request(sender, self._settings, asked, wait_ms=wait_ms)
 
     @property
     def _may_send_sessionless(self) -> bool:

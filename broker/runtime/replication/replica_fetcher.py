@@ -196,16 +196,14 @@ class ReplicaFetcher:
         self._set_timer(now_ms)
 
     def _send_sessionless(self, now_ms: int) -> None:
-        found = self.core.sessionless_request(self._sender(), now_ms)
-        if found is None:
-            return
-        number, request = found
-        connection = self._sessionless_connections.get(number)
-        if connection is None:
-            connection = self._transport.connect(self.endpoint, self._client_id)
-            self._sessionless_connections[number] = connection
-        self.meters.on_request(self._loop.time())
-        connection.fetch(request, partial(self._on_sessionless_answer, self._connection_epoch, number))
+        while (found := self.core.sessionless_request(self._sender(), now_ms)) is not None:
+            number, request = found
+            connection = self._sessionless_connections.get(number)
+            if connection is None:
+                connection = self._transport.connect(self.endpoint, self._client_id)
+                self._sessionless_connections[number] = connection
+            self.meters.on_request(self._loop.time())
+            connection.fetch(request, partial(self._on_sessionless_answer, self._connection_epoch, number))
 
     def _set_timer(self, now_ms: int) -> None:
         moment_ms = self.core.next_deadline_ms(now_ms)

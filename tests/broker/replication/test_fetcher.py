@@ -54,8 +54,9 @@ class FakeReplica:
 class Fetcher:
     """A core with replicas t-0 … of topic T."""
 
-    def __init__(self, count: int = 1, quota: ReplicationQuota | None = None) -> None:
-        self.core: FetcherCore[FakeReplica] = FetcherCore(FetcherSettings(), quota)
+    def __init__(self, count: int = 1, quota: ReplicationQuota | None = None, new_replicas_max: int = 200) -> None:
+        settings = FetcherSettings(new_replicas_max=new_replicas_max)
+        self.core: FetcherCore[FakeReplica] = FetcherCore(settings, quota)
         self.replicas = [FakeReplica("t", T, index) for index in range(count)]
         self.now_ms = 0
         for replica in self.replicas:
@@ -188,6 +189,64 @@ def test_last_removal_empties_the_session_and_ends_requests() -> None:
     assert forgotten(fetcher.ask()) == [0]
     fetcher.answer(session_id=0)
     assert fetcher.asks_nothing()
+
+
+# ---- many replicas
+
+
+def shape(request: FetchRequest) -> tuple[int, int, int, list[int]]:
+    return request.session_id, request.session_epoch, request.max_wait_ms, named(request)
+
+
+def empty(*indexes: int) -> list[PartitionData]:
+    return [PartitionData(index, high_watermark=5) for index in indexes]
+
+
+def test_many_replicas_join_the_session_in_several_requests() -> None:
+    fetcher = Fetcher(5, new_replicas_max=2)
+    assert shape(fetcher.ask()) == (0, 0, 0, [0, 1])
+    fetcher.answer(*empty(0, 1))
+    assert shape(fetcher.ask()) == (7, 1, 0, [2, 3])
+    fetcher.answer(*empty(2, 3))
+    assert shape(fetcher.ask()) == (7, 2, 500, [4])
+
+
+def test_progress_of_members_is_reported_while_others_join() -> None:
+    fetcher = Fetcher(5, new_replicas_max=2)
+    fetcher.ask()
+    fetched, _ = fetcher.answer(records(0), *empty(1)).appends
+    fetcher.replicas[0].where = at(6)
+    fetcher.core.on_appended(fetched, 0)
+    assert named(fetcher.ask()) == [0, 2, 3]
+
+
+def test_replica_that_awaits_its_turn_may_be_removed() -> None:
+    fetcher = Fetcher(4, new_replicas_max=2)
+    fetcher.ask()
+    fetcher.core.remove((T, 2))
+    fetcher.answer(*empty(0, 1))
+    request = fetcher.ask()
+    assert (named(request), forgotten(request)) == ([3], [])
+
+
+def test_leader_without_room_for_the_session_gets_all_replicas() -> None:
+    fetcher = Fetcher(5, new_replicas_max=2)
+    fetcher.ask()
+    fetcher.answer(*empty(0, 1), session_id=0)
+    assert shape(fetcher.ask()) == (0, 0, 500, [0, 1, 2, 3, 4])
+    fetcher.answer(*empty(*range(5)), session_id=7)
+    assert shape(fetcher.ask()) == (7, 1, 500, [])
+
+
+def test_lost_session_is_opened_again_in_several_requests() -> None:
+    fetcher = Fetcher(3, new_replicas_max=2)
+    fetcher.ask()
+    fetcher.answer(*empty(0, 1))
+    fetcher.ask()
+    fetcher.answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    assert shape(fetcher.ask()) == (0, 0, 0, [0, 1])
+    fetcher.answer(*empty(0, 1), session_id=8)
+    assert shape(fetcher.ask()) == (8, 1, 500, [2])
 
 
 # ---- membership and leader epochs
@@ -530,9 +589,9 @@ def sessionless(fetcher: Fetcher) -> tuple[int, FetchRequest] | None:
     return fetcher.core.sessionless_request(SENDER, fetcher.now_ms)
 
 
-def waiting(count: int = 1) -> Fetcher:
+def waiting(count: int = 1, new_replicas_max: int = 200) -> Fetcher:
     """Return a fetcher with an idle request at the leader."""
-    fetcher = Fetcher(count)
+    fetcher = Fetcher(count, new_replicas_max=new_replicas_max)
     fetcher.open()
     fetcher.ask()
     fetcher.now_ms = 100
@@ -615,6 +674,16 @@ def test_sessionless_fetches_are_limited_by_their_connections() -> None:
     found = sessionless(fetcher)
     assert found is not None
     assert (found[0], sorted(named(found[1]))) == (1, [4, 7, 8])
+
+
+def test_many_new_replicas_are_spread_over_sessionless_fetches() -> None:
+    fetcher = waiting(new_replicas_max=2)
+    for index in range(3, 12):
+        fetcher.core.add(FakeReplica("t", T, index))
+    found = []
+    while (each := sessionless(fetcher)) is not None:
+        found.append((each[0], named(each[1])))
+    assert found == [(0, [3, 4, 5]), (1, [6, 7]), (2, [8, 9]), (3, [10, 11])]
 
 
 def test_sessionless_answer_about_a_removed_replica_is_ignored() -> None:

@@ -87,6 +87,7 @@ class DataPart:
                 wait_max_ms=scenario.fetch_wait_max_ms,
                 partition_max_bytes=scenario.fetch_partition_max_bytes,
                 backoff_ms=scenario.fetch_backoff_ms,
+                new_replicas_max=scenario.new_replicas_max,
             ),
             fetcher_count=lambda: scenario.fetchers,
         )

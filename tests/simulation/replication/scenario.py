@@ -54,7 +54,8 @@ class Scenario:
     Kafka's rules do not guarantee that without them, so processes then die with their page cache kept.
     `restart_mean_ms` of 0 means any. `pace` stretches the times that are not named here. `mortality` is the probability
     that a minority of the brokers stays dead in the end. `length` multiplies the events. With `compacts` there is a
-    compacted topic as well (`compacted_topic.py`).
+    compacted topic as well (`compacted_topic.py`). With a small `new_replicas_max` fetch sessions grow over several
+    requests.
     """
 
     brokers: int
@@ -93,6 +94,7 @@ class Scenario:
     mortality: float = 0.0
     length: int = 1
     compacts: bool = False
+    new_replicas_max: int = 200
 
     @property
     def broker_ids(self) -> range:

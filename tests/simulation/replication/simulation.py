@@ -69,7 +69,9 @@ class ReplicationSimulator(EventSimulator):
         world = World(early_ms_of(seed))
         self.checker = Checker(self.nodes, lambda: world.now_ms)
         self.scenario = scenario or replace(
-            draw_scenario(Random(f"scenario {seed}")), compacts=Random(f"compacts {seed}").random() < SHARE
+            draw_scenario(Random(f"scenario {seed}")),
+            compacts=Random(f"compacts {seed}").random() < SHARE,
+            new_replicas_max=Random(f"new replicas {seed}").choice((1, 2, 200)),
         )
         super().__init__(seed, world, self.checker, planned_events=events * self.scenario.length)
         self.random = Random(f"history {seed}")
