@@ -5,8 +5,8 @@
     (n, e > 0)  names only changed and added replicas
 
 Both sides count epochs. Whenever the counts may differ (a request failed, an answer does not fit), the follower
-names every replica again, which is always valid. The fetcher, not the session, knows the replicas; it may leave some of
-them to the requests after the first one, unless the leader has no room for the session.
+names every replica again, which is always valid. The fetcher, not the session, knows the replicas. A request that opens
+a session may leave some of them to the next requests, unless the leader has no room for a session.
 """
 
 from enum import Enum
@@ -44,7 +44,7 @@ class FetchSessionHandler:
         self.id = NO_SESSION
         self.epoch = OPENING
         self.is_declined = False
-        """Whether the leader's last answer opened or continued no session, so that requests may add nothing."""
+        """Whether the last full request got no session: then each request must name every replica."""
         self.is_lost_again = False
 
     @property
@@ -60,8 +60,8 @@ class FetchSessionHandler:
         if error != ErrorCode.NONE or not fits:
             return self._lose(error)
         self.is_lost_again = False
-        self.is_declined = session_id == NO_SESSION
-        if self.is_declined:
+        self.is_declined = self.is_full and session_id == NO_SESSION
+        if session_id == NO_SESSION:
             self.id, self.epoch = NO_SESSION, OPENING
         elif self.epoch == OPENING:
             self.id, self.epoch = session_id, 1

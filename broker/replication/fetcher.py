@@ -56,6 +56,7 @@ fetcher needs none: its next request is due soon.
 """
 
 from collections.abc import Iterable
+from math import ceil
 from typing import Final, Generic
 
 from broker.replication.epochs import EpochEnd, truncation_point
@@ -207,7 +208,7 @@ class FetcherCore(Generic[P]):
         if not unnamed or waited_ms < SESSIONLESS_AFTER_MS or wait_ms <= 0:
             return None
         numbers = [each for each in range(MAX_SESSIONLESS_FETCHES) if each not in self._sessionless]
-        asked = unnamed[: max(self._settings.new_replicas_max, -(-len(unnamed) // len(numbers)))]
+        asked = unnamed[: max(self._settings.new_replicas_max, ceil(len(unnamed) / len(numbers)))]
         for followed in asked:
             followed.requested = followed.position
             followed.is_in_sessionless_fetch = True

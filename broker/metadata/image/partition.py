@@ -24,8 +24,8 @@ UNASSIGNED_DIRECTORY: Final = Uuid(bytes(15) + b"\x01")
 LOST_DIRECTORY: Final = Uuid(bytes(15) + b"\x02")
 RESERVED_DIRECTORY_COUNT: Final = 100
 
-_SHARED_MAX: Final = 16_384
-"""Limit of the lists that partitions share; most clusters have far fewer distinct ones."""
+SHARED_MAX: Final = 16_384
+"""Limit of the lists that partitions share: most clusters have far fewer, and clusters with more would save little."""
 
 
 def is_reserved_directory(directory: Uuid) -> bool:
@@ -93,9 +93,9 @@ class PartitionRegistration(NamedTuple):
         Every change adds one to the partition epoch. The leader epoch grows whenever the record names a leader, even
         the present one, which distinguishes an election from an update.
         """
-        replicas = self.replicas if change.replicas is None else _shared_ids(tuple(change.replicas))
+        replicas = self.replicas if change.replicas is None else shared_ids(tuple(change.replicas))
         if change.directories is not None:
-            directories = _shared_directories(tuple(change.directories))
+            directories = shared_directories(tuple(change.directories))
         elif change.replicas is None or replicas == self.replicas:
             directories = self.directories
         else:  # written at a level without directories
@@ -104,7 +104,7 @@ class PartitionRegistration(NamedTuple):
         recovery = change.leader_recovery_state
         return PartitionRegistration(  # positional for speed: removing a broker changes tens of thousands
             replicas,
-            self.isr if change.isr is None else _shared_ids(tuple(change.isr)),
+            self.isr if change.isr is None else shared_ids(tuple(change.isr)),
             BrokerId(change.leader) if elects else self.leader,
             LeaderEpoch(self.leader_epoch + elects),
             self.partition_epoch + 1,
@@ -126,12 +126,12 @@ class PartitionRegistration(NamedTuple):
     def from_record(cls, record: PartitionRecord) -> "PartitionRegistration":
         """Return the registration that a PartitionRecord states."""
         return cls(
-            replicas=_shared_ids(tuple(record.replicas)),
-            isr=_shared_ids(tuple(record.isr)),
+            replicas=shared_ids(tuple(record.replicas)),
+            isr=shared_ids(tuple(record.isr)),
             leader=BrokerId(record.leader),
             leader_epoch=LeaderEpoch(record.leader_epoch),
             partition_epoch=record.partition_epoch,
-            directories=_shared_directories(tuple(record.directories)),
+            directories=shared_directories(tuple(record.directories)),
             removing_replicas=tuple(record.removing_replicas),
             adding_replicas=tuple(record.adding_replicas),
             elr=tuple(record.eligible_leader_replicas or ()),
@@ -166,12 +166,13 @@ def _replaced(old: tuple[int, ...], new: Sequence[int] | None) -> tuple[int, ...
     return old if new is None else tuple(new)
 
 
-@lru_cache(maxsize=_SHARED_MAX)
-def _shared_ids(ids: tuple[int, ...]) -> tuple[int, ...]:
+@lru_cache(maxsize=SHARED_MAX)
+def shared_ids(ids: tuple[int, ...]) -> tuple[int, ...]:
     """Return one object for equal lists of broker ids: a million partitions take a third less memory."""
     return ids
 
 
-@lru_cache(maxsize=_SHARED_MAX)
-def _shared_directories(ids: tuple[Uuid, ...]) -> tuple[Uuid, ...]:
+@lru_cache(maxsize=SHARED_MAX)
+def shared_directories(ids: tuple[Uuid, ...]) -> tuple[Uuid, ...]:
+    """Return one object for equal lists of directory ids."""
     return ids

@@ -11,7 +11,13 @@ from struct import Struct
 from typing import Any, Final
 
 from broker.metadata.image.metadata_version import MetadataVersion
-from broker.metadata.image.partition import LeaderRecoveryState, PartitionRegistration
+from broker.metadata.image.partition import (
+    SHARED_MAX,
+    LeaderRecoveryState,
+    PartitionRegistration,
+    shared_directories,
+    shared_ids,
+)
 from broker.metadata.image.records import FRAME_VERSION, encode_record
 from broker.metadata.image.topic_image import TopicsImage
 from protocol.messages.metadata_records import PartitionRecord, TopicRecord
@@ -32,9 +38,6 @@ _PACKED_IDS: Final = tuple(Struct(f">{count}i").pack for count in range(_MAX_COU
 _ID_LISTS: Final = tuple(Struct(f">{count}i").unpack for count in range(_MAX_COUNT + 1))
 _UUID_LISTS: Final = tuple(Struct("16s" * count).unpack for count in range(_MAX_COUNT + 1))
 _SHAPES: Final = 1_024  # more combinations of sizes than occur in a cluster
-# Equal replica and directory lists share one object, up to this many: most clusters have far fewer distinct lists, and
-# clusters with more would save little.
-_MAX_SHARED: Final = 16_384
 
 _new = tuple.__new__  # a named tuple's generated constructor costs twice as much
 
@@ -170,17 +173,17 @@ class PartitionFrameReader:
         return topic_id, index, registration
 
     def _new_ids(self, raw: bytes) -> tuple[int, ...]:
-        if len(self._ids) >= _MAX_SHARED:
+        if len(self._ids) >= SHARED_MAX:
             self._ids.clear()
-        ids = self._ids[raw] = _ID_LISTS[len(raw) // 4](raw)
+        ids = self._ids[raw] = shared_ids(_ID_LISTS[len(raw) // 4](raw))
         return ids
 
     def _new_directories(self, raw: bytes) -> tuple[Uuid, ...]:
-        if len(self._directory_lists) >= _MAX_SHARED:
+        if len(self._directory_lists) >= SHARED_MAX:
             self._directory_lists.clear()
         known = self._directories
         each = [known.get(id) or known.setdefault(id, id) for id in _UUID_LISTS[len(raw) // 16](raw)]
-        directories = self._directory_lists[raw] = tuple(each)
+        directories = self._directory_lists[raw] = shared_directories(tuple(each))
         return directories
 
 

@@ -80,7 +80,7 @@ REASONS: Final = (
         "metadata snapshot written",
         "Python encodes the records in slices of 3 ms, with pauses while the event loop has other work, so that no"
         " heartbeat waits more than 12 ms (Apache Kafka: 60 to 250 ms).",
-        "Changed after this run: topics are packed like partitions, two thirds of the time. Next: a compiled writer.",
+        "Changed after this run: topics are packed like partitions, in two thirds of the time.",
     ),
     Reason(
         "fenced",

@@ -40,6 +40,14 @@ def test_session_id_0_closes_the_session() -> None:
     assert carried(session) == (0, 0)
 
 
+def test_only_an_answer_to_a_full_request_declines_the_session() -> None:
+    session, declined = opened(), []
+    for session_id in (0, 0, 8):
+        session.on_answer(0, session_id, fits=True)
+        declined.append(session.is_declined)
+    assert declined == [False, True, False]
+
+
 def test_unknown_session_is_not_closed_again() -> None:
     session = opened()
     assert session.on_answer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, fits=True) is SessionOutcome.LOST
