@@ -16,6 +16,7 @@ from broker.fetch.sessions import FetchSessions, OpenFetch, Position, SessionRef
 from broker.fetch.source import FetchSource
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
+from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.registry import Partitions
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class FetchService:
         """Continue a session that has all these targets; None leaves the request to `open`."""
         now_ms = int(self._runtime.clock.monotonic_ms())
         return self._sessions.advance(session_id, epoch, positions, now_ms, uses_topic_ids=uses_topic_ids)
+
+    def rights_of(self, follower: FetchParams) -> int:
+        """Return the rights of a follower (`FetchOptions`), 0 or more: whether it may join an ISR."""
+        return self.source.partitions.isr_rights(follower.broker_id, follower.broker_epoch)
 
     def read(self, opened: OpenFetch, options: FetchOptions) -> FetchRounds:
         """Run the first round of a request."""

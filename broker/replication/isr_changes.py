@@ -26,9 +26,9 @@ from protocol.primitives import Uuid
 PartitionKey: TypeAlias = tuple[Uuid, int]
 """Topic id and partition index."""
 
-MAX_CHANGES_PER_REQUEST = 5_000
-"""The limit of changes in a request: a controller that has fallen behind must be able to commit them in one
-transaction."""
+MAX_CHANGES_PER_REQUEST = 100
+"""The limit of changes in a request. The controller, and then each broker, handles the changes of a request in one turn
+of its event loop, 0.1 ms each, and produce requests wait meanwhile. (Kafka sends all changes at once.)"""
 
 _REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 _SUPERSEDED = frozenset(

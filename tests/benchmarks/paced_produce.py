@@ -9,7 +9,8 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tests.benchmarks.wire import Wire, check_produced, produce_frame
@@ -78,3 +79,16 @@ def _take_answers(waiting: dict[Wire, deque[float]], pause_s: float, found: Late
             if due >= from_s:
                 found.milliseconds.append((now - due) * 1000)
             check_produced(answer)
+
+
+@contextlib.contextmanager
+def producing(addresses: Sequence[str], topic: str, rate: Rate, *, warm_up_s: float = 0.0) -> Iterator[Latencies]:
+    """Produce within the context; the latencies are available afterwards."""
+    over, found = threading.Event(), Latencies()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(produce, addresses, topic, rate, over, warm_up_s=warm_up_s)
+        try:
+            yield found
+        finally:
+            over.set()
+        found.milliseconds += done.result().milliseconds

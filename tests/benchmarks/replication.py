@@ -2,8 +2,8 @@
 acks=all.
 
 Measures the cost of a write to all replicas (throughput to three partitions with different leaders; latency at a low
-rate), and the unavailability after SIGKILL of a leader. Direct use: `python -m tests.benchmarks.replication [--runs N]
-[--only TEXT]`.
+rate), the unavailability after SIGKILL of a leader, and the return of a broker with thousands of partitions. Direct
+use: `python -m tests.benchmarks.replication [--runs N] [--only TEXT]`.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from typing import Final
 
 from tests.benchmarks.replication_cluster import IDS, TUNED, Trio, trio
 from tests.benchmarks.report.rows import Row, Workload, compared
+from tests.benchmarks.returning_broker import ReturningBroker
 from tests.benchmarks.wire import Wire, check_produced, error_of_produced, produce_frame
 from tests.benchmarks.workloads import HIGHER, LOWER, costs, fill, write_lines
 from tests.support.kafka.apache_kafka import unavailable_reason
@@ -31,6 +32,7 @@ ACKS_ALL: Final = -1
 RETRY_S: Final = 0.002
 GIVE_UP_S: Final = 60.0
 KILLS: Final = 3
+RETURNS: Final = 1
 RUNS: Final = 3
 
 Figures = dict[str, float]
@@ -154,6 +156,7 @@ GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], Worklo
         ),
         KILLS,
     ),
+    "return": ({}, (ReturningBroker,), RETURNS),
 }
 """Settings, workloads and number of counted runs; each group starts new clusters."""
 

@@ -91,6 +91,7 @@ class FetchHandler:
         options = fetch_options(request, context, reader)
         if reader.is_follower:
             context.request.is_quota_exempt = True
+            options = options._replace(rights=self._fetches.rights_of(reader))
         elif self._quota is not None and self._quota.is_enabled:
             quota_bytes = self._quota.max_fetch_bytes(context.request)
             if quota_bytes is not None and quota_bytes < options.max_bytes:

@@ -12,7 +12,7 @@ from broker.replication.isr import PendingExpand, PendingIsr
 from broker.replication.isr_changes import Confirmed, Outcome, Refused
 from broker.replication.leader import LeaderRole
 from broker.runtime.partitions.partition_services import BrokerView, RoleEvents
-from protocol.ids import BrokerId
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.primitives import Uuid
 
 if TYPE_CHECKING:
@@ -39,6 +39,15 @@ class IsrUpdater:
         """Whether this broker leads and the controller has confirmed a follower as an ISR member."""
         role = self._partition.role
         return isinstance(role, LeaderRole) and broker_id in role.isr.committed
+
+    def is_possible_member(self, broker_id: BrokerId) -> bool:
+        """Whether this broker leads, and a follower is an ISR member or proposed as one."""
+        role = self._partition.role
+        return isinstance(role, LeaderRole) and broker_id in role.isr.maximal
+
+    def may_join(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> bool:
+        """Whether the metadata allows a broker to join an ISR."""
+        return self._brokers.is_isr_eligible(broker_id, broker_epoch)
 
     def maybe_expand(self, broker_id: BrokerId) -> None:
         """Propose to add a follower if it has caught up and is eligible. Raises KafkaError if another broker leads."""
@@ -85,8 +94,10 @@ class IsrUpdater:
         if isinstance(outcome, Refused):
             role.on_isr_refused()
             self._partition.move_high_watermark()
+            self._partition.log_end.fire()  # the follower may be proposed again
 
     def _confirm(self, role: LeaderRole, outcome: Confirmed) -> None:
+        possible = role.isr.maximal
         if not role.on_isr_confirmed(outcome.leader_epoch, outcome.partition_epoch, outcome.isr):
             return
         partition = self._partition
@@ -94,9 +105,8 @@ class IsrUpdater:
         _log.info("the ISR has changed", partition=partition, isr=sorted(outcome.isr))
         self.update_metrics()
         partition.move_high_watermark()
-        # A follower that has left the ISR is examined with each of its fetches: a waiting fetch must not wait for the
-        # log to grow.
-        partition.log_end.fire()
+        if not possible <= outcome.isr:
+            partition.log_end.fire()  # the next fetch of a follower that has left must not wait for the log to grow
 
     def on_role_change(self, before: LeaderRole) -> None:
         """Withdraw the former leader role's proposal if it is void."""

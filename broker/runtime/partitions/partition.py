@@ -223,7 +223,8 @@ class Partition:
             self._begin_epoch()
         else:
             self.move_high_watermark()
-            self.log_end.fire()  # see IsrUpdater._confirm
+            if _has_lost_replicas(before, self.role):
+                self.log_end.fire()  # see IsrUpdater._confirm
         self.isr_updater.update_metrics()
         self._defer(assignment if lacks_start else None)
         self._events.on_role(self, is_new_epoch=change.is_new_epoch, was_deferred=was_deferred)
@@ -390,6 +391,13 @@ class Partition:
             if len(self.record_deletion.waiters):
                 self.record_deletion.waiters.reached(self.low_watermark())
         return error
+
+
+def _has_lost_replicas(before: Role, now: Role) -> bool:
+    """Whether a replica is no longer assigned, or no longer a possible member of the ISR."""
+    if not (isinstance(before, LeaderRole) and isinstance(now, LeaderRole)):
+        return True
+    return not (before.isr.maximal <= now.isr.maximal and before.followers.keys() <= now.followers.keys())
 
 
 def _lacks_log_start(log: Log, assignment: Assignment, brokers: BrokerView, events: RoleEvents) -> bool:

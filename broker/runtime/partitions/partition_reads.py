@@ -62,14 +62,18 @@ def read(
         if is_follower and result.diverging is None:
             if is_first_look:
                 _report_follower(partition, target, reader)
-            # Offsets that this fetch has committed are news for the next one. A follower that is out of sync must be
-            # examined with each fetch: the moment when it may join the ISR does not depend on the log. A position that
-            # a fetch of another session has replaced must be reported again.
+            # Offsets that this fetch has committed are news for the next one. A position that a fetch of another
+            # session has replaced must be reported again. A follower outside of the ISR must be reported with each
+            # fetch, until it is proposed. One that may not join yet rests as well: the session compares this right
+            # from request to request (`FetchOptions.rights`), so only the first look may rely on it.
             result.is_idle = (
                 result.is_idle
                 and partition.log.high_watermark == result.high_watermark
                 and _is_reported(partition, target, reader)
-                and partition.isr_updater.is_in_sync(reader.broker_id)
+                and (
+                    partition.isr_updater.is_possible_member(reader.broker_id)
+                    or (is_first_look and not partition.isr_updater.may_join(reader.broker_id, reader.broker_epoch))
+                )
             )
     except KafkaError as error:
         return LogReadResult(error=error.code)

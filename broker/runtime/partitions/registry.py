@@ -19,6 +19,7 @@ from broker.runtime.partitions.hosted_roles import HostedRoles
 from broker.runtime.partitions.partition import HostedTopic, Partition
 from broker.runtime.partitions.partition_services import BrokerView, LogOperations
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.primitives import Uuid
 from storage.directories.log_dir import LogDir
 from storage.log import Log
@@ -83,6 +84,10 @@ class Partitions:
         if self.is_offline(topic.id, index):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def isr_rights(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> int:
+        """Return a number, 0 or more, that changes with a broker's epoch and with whether it may join an ISR."""
+        return 2 * (broker_epoch + 1) + self._brokers.is_isr_eligible(broker_id, broker_epoch)
 
     # ---- hosting and dropping
 

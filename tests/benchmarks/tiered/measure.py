@@ -13,16 +13,14 @@ import json
 import shutil
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from tests.benchmarks.paced_produce import Latencies, Rate, produce
+from tests.benchmarks.paced_produce import Latencies, Rate, producing
 from tests.benchmarks.replication_cluster import IDS, Trio, trio
 from tests.benchmarks.report.rows import Row, compared, once
 from tests.benchmarks.tiered import metadata as remote_metadata
@@ -111,7 +109,7 @@ class Latency:
         with contextlib.ExitStack() as stack:
             if is_read:
                 stack.enter_context(reading(side.bootstrap, topic, len(IDS), sizes.old_mb_per_s))
-            with _meanwhile(addresses, topic, warm_up_s=sizes.warm_up_s) as latencies:
+            with producing(addresses, topic, RATE, warm_up_s=sizes.warm_up_s) as latencies:
                 time.sleep(sizes.warm_up_s + sizes.latency_s)
         return latencies
 
@@ -125,7 +123,7 @@ def _slice(sizes: Sizes) -> Meanwhile:
     """Produce for a while."""
 
     def meanwhile(side: Trio, topic: str, seconds: float) -> Latencies:
-        with _meanwhile([side.node(each).address for each in IDS], topic, warm_up_s=sizes.warm_up_s) as latencies:
+        with producing([side.node(each).address for each in IDS], topic, RATE, warm_up_s=sizes.warm_up_s) as latencies:
             time.sleep(sizes.warm_up_s + seconds)
         return latencies
 
@@ -186,7 +184,7 @@ class Rebuild:
         lost.terminate()
         side.wait_out_of_sync(lost.id, topic)
         _wipe(lost.data)
-        with _meanwhile([side.node(each).address for each in self._leaders], topic) as latencies:
+        with producing([side.node(each).address for each in self._leaders], topic, RATE) as latencies:
             started = time.monotonic()
             lost.launch()
             side.wait_in_sync(topic, told_by=IDS[:1])
@@ -208,19 +206,6 @@ def _wipe(data: Path) -> None:
 
 def _records(size_bytes: int) -> int:
     return size_bytes // RECORD_BYTES
-
-
-@contextlib.contextmanager
-def _meanwhile(addresses: Sequence[str], topic: str, *, warm_up_s: float = 0.0) -> Iterator[Latencies]:
-    """Produce within the context; the latencies are available afterwards."""
-    over, found = threading.Event(), Latencies()
-    with ThreadPoolExecutor(1) as pool:
-        producing = pool.submit(produce, addresses, topic, RATE, over, warm_up_s=warm_up_s)
-        try:
-            yield found
-        finally:
-            over.set()
-        found.milliseconds += producing.result().milliseconds
 
 
 # ---- all measurements

@@ -16,7 +16,7 @@ from tests.simulation.simulator import SimulationResult
 
 HERE = Path(__file__).parent
 EVENTS = 2_000
-SEEDS = (652, 829, *range(1_001_022, 1_001_044))
+SEEDS = (35, 829, *range(1_001_022, 1_001_044))
 """Seeds of a minute, the first two with rare incidents; `make sim PLANE=cluster SEEDS=n` runs more."""
 
 

@@ -401,6 +401,42 @@ class TestEpochs:
         assert old.value.node_endpoints == []
 
 
+class FollowerSession:
+    """The fetch session of broker 2 for one partition."""
+
+    def __init__(self, reader: Reader, identity: Uuid) -> None:
+        self.identity = identity
+        self._reader = reader
+        self._id = 0
+        self._epoch = 0
+
+    def open(self) -> None:
+        self._id = self._send(0, at(0)).value.session_id
+
+    def fetch(self, *, wait_ms: int = 0) -> Answer[FetchResponse]:
+        """Send a request that names no partition."""
+        return self._send(wait_ms)
+
+    def reads(self, node: DataPlane) -> int:
+        """Return the number of partitions that the next request reads."""
+        traffic = node.partitions.traffic.topic("t")
+        before = traffic.total_fetch_requests
+        self.fetch()
+        return traffic.total_fetch_requests - before
+
+    def _send(self, wait_ms: int, *partitions: FetchPartition) -> Answer[FetchResponse]:
+        session, self._epoch = (self._id, self._epoch), self._epoch + 1
+        return self._reader.fetch(
+            *partitions,
+            topic="",
+            identity=self.identity,
+            version=LATEST,
+            session=session,
+            replica=2,
+            max_wait_ms=wait_ms,
+        )
+
+
 class TestFollowers:
     def test_follower_fetch_at_the_log_end_commits_records(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic(replicas=(1, 2))
@@ -429,54 +465,72 @@ class TestFollowers:
         stale = reader.fetch(at(0), topic="", identity=identity, replica=2, version=15)
         assert only(stale).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_partition_of_an_out_of_sync_follower_is_read_with_each_fetch(
-        self, node: DataPlane, reader: Reader
+
+class TestRejoiningFollower:
+    """Broker 2 lacks nothing of an idle partition and is out of the ISR: a fetch of its session proposes it."""
+
+    @pytest.fixture
+    def follower(self, node: DataPlane, reader: Reader) -> FollowerSession:
+        node.register_broker(2)
+        return FollowerSession(reader, node.create_topic(replicas=(1, 2), isr=(1,)))
+
+    def test_unfenced_follower_is_proposed_with_the_next_fetch(
+        self, node: DataPlane, follower: FollowerSession
     ) -> None:
-        """The next fetch lets the follower rejoin after its broker is unfenced, without another write."""
-        identity = node.create_topic(replicas=(1, 2), isr=(1,))
         node.register_broker(2, fenced=True)
-
-        def fetch(epoch: int, *partitions: FetchPartition, session: int = 0) -> int:
-            session_request = (session, epoch)
-            answer = reader.fetch(
-                *partitions, topic="", identity=identity, version=LATEST, session=session_request, replica=2
-            )
-            return answer.value.session_id
-
-        session = fetch(0, at(0))
-        fetch(1, session=session)
+        follower.open()
+        follower.fetch()
         node.loop.run_soon()
         assert node.controller.under_way == []
         node.register_broker(2)
-        fetch(2, session=session)
+        follower.fetch()
+        assert node.controller.answer() == [[1, 2]]
+
+    def test_partition_of_a_fenced_follower_is_not_read_again(self, node: DataPlane, follower: FollowerSession) -> None:
+        node.register_broker(2, fenced=True)
+        follower.open()
+        follower.fetch()
+        assert follower.reads(node) == 0
+
+    def test_partition_of_a_proposed_follower_is_not_read_again(
+        self, node: DataPlane, follower: FollowerSession
+    ) -> None:
+        follower.open()
+        assert follower.reads(node) == 0
+        assert node.controller.answer() == [[1, 2]]
+        assert follower.reads(node) == 0
+
+    def test_refused_follower_is_proposed_again(self, node: DataPlane, follower: FollowerSession) -> None:
+        follower.open()
+        assert node.controller.answer(ErrorCode.INELIGIBLE_REPLICA) == [[1, 2]]
+        follower.fetch()
+        assert node.controller.answer() == [[1, 2]]
+
+    def test_follower_that_is_fenced_for_a_moment_during_the_wait_is_proposed(
+        self, node: DataPlane, follower: FollowerSession
+    ) -> None:
+        """Two requests find the same rights, and between them the partition is read without these rights."""
+        follower.open()
+        follower.fetch(wait_ms=500)
+        node.register_broker(2, fenced=True)
+        assert node.controller.answer(ErrorCode.INELIGIBLE_REPLICA) == [[1, 2]]
+        node.register_broker(2)
+        node.loop.advance(0.5)
+        follower.fetch()
         assert node.controller.answer() == [[1, 2]]
 
     @pytest.mark.parametrize("waits", [False, True])
-    def test_follower_removed_from_the_isr_while_resting_rejoins(
-        self, node: DataPlane, reader: Reader, *, waits: bool
+    def test_follower_that_leaves_the_isr_while_resting_is_proposed(
+        self, node: DataPlane, follower: FollowerSession, *, waits: bool
     ) -> None:
         """A re-registered broker is removed from in-sync sets after its fetches have begun."""
-        node.register_broker(2)
-        identity = node.create_topic(replicas=(1, 2))
-
-        def fetch(epoch: int, *partitions: FetchPartition, session: int = 0, wait_ms: int = 0) -> Answer[FetchResponse]:
-            session_request = (session, epoch)
-            return reader.fetch(
-                *partitions,
-                topic="",
-                identity=identity,
-                version=LATEST,
-                session=session_request,
-                replica=2,
-                max_wait_ms=wait_ms,
-            )
-
-        session = fetch(0, at(0)).value.session_id
-        pending = fetch(1, session=session, wait_ms=500) if waits else None
-        node.change_isr(identity, 1)
+        node.change_isr(follower.identity, 1, 2)
+        follower.open()
+        pending = follower.fetch(wait_ms=500) if waits else None
+        node.change_isr(follower.identity, 1)
         node.loop.advance(0.5)
         assert pending is None or not pending.value.responses
-        fetch(2 if waits else 1, session=session)
+        follower.fetch()
         assert node.controller.answer() == [[1, 2]]
 
 

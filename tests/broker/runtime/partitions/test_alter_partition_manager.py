@@ -108,7 +108,8 @@ class TestExpand:
         assert fetch(node.partition(), 3, 0, epoch=31) is ErrorCode.NONE
         assert not request_count(node)
 
-    def test_unfenced_follower_is_proposed_with_its_first_fetch_on_an_idle_partition(self, node: DataPlane) -> None:
+    def test_first_look_alone_lets_the_partition_of_a_fenced_follower_rest(self, node: DataPlane) -> None:
+        """The rights of a fetch are those of its first look (`FetchOptions`)."""
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
         node.apply(FenceBrokerRecord(id=3, epoch=30))
         partition = node.partition()
@@ -116,8 +117,8 @@ class TestExpand:
         follower = FetchParams(
             FetchIsolation.LOG_END, needs_leader=True, broker_id=BrokerId(3), broker_epoch=BrokerEpoch(30)
         )
-        result = read(partition, target, follower, FetchLimits(1000, True), is_first_look=True)
-        assert not result.is_idle  # an idle partition would wait for the next write
+        assert read(partition, target, follower, FetchLimits(1000, True), is_first_look=True).is_idle
+        assert not read(partition, target, follower, FetchLimits(1000, True), is_first_look=False).is_idle
         node.apply(UnfenceBrokerRecord(id=3, epoch=30))
         read(partition, target, follower, FetchLimits(1000, True), is_first_look=True)
         assert node.controller.answer() == [[1, 2, 3]]
