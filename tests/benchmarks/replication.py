@@ -158,11 +158,11 @@ GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], Worklo
     ),
     "return": ({}, (ReturningBroker,), RETURNS),
 }
-"""Settings, workloads and number of counted runs; each group starts new clusters."""
+"""Settings, workloads and number of counted runs; each group has new clusters. One run is discarded before several."""
 
 
 def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make)) -> list[Row]:
-    """Measure workloads with `only` in the name of a figure: both brokers in turn, medians without the first run."""
+    """Measure workloads with `only` in the name of a figure: both brokers in turn, medians."""
     rows: list[Row] = []
     for settings, makers, count in GROUPS.values():
         chosen = [each for each in (make() for make in makers) if any(only in name for name in each.figures)]
@@ -171,7 +171,7 @@ def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tup
         with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
             both = [stack.enter_context(trio(make, Path(directory) / make, settings)) for make in makes]
             for workload in chosen:
-                rows += compared(workload, both, runs or count)
+                rows += compared(workload, both, runs or count, warm_up=count > 1)
     return rows
 
 
