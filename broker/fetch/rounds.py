@@ -129,11 +129,9 @@ class FetchRounds:
         A target without news rests until its partition changes. The limits do not apply to the first records of a
         response: a batch that is larger than the limits must still reach the reader.
         """
-        self._size_bytes, self._is_urgent = 0, False
-        self.cold.clear()
         room, targets = self._max_bytes, self.opened.targets
-        if first:
-            targets.judge_by(self.options.rights)
+        self._size_bytes, self._is_urgent = 0, first and targets.judge_by(self.options.rights)
+        self.cold.clear()
         due = targets.due()
         if self.remote is not None:
             self.remote.begin_round(due)

@@ -35,6 +35,10 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _LAST_EPOCH = 2**31 - 1
 
+JUDGED_PER_REQUEST = 200
+"""The number of targets that a request reads because the rights of its reader have changed; the others follow with the
+next requests. A follower that may join an ISR again is proposed for each target, 0.1 to 0.3 ms of the event loop."""
+
 # Any session may replace one that was unused for longer; younger ones are safe from consumers (KIP-227).
 EVICTION_MS = 120_000
 
@@ -57,7 +61,17 @@ class TargetSet:
     reader's last request.
     """
 
-    __slots__ = ("_by_key", "_due", "_is_closed", "_next_order", "_rights", "_watches", "contact", "on_change")
+    __slots__ = (
+        "_by_key",
+        "_due",
+        "_is_closed",
+        "_next_order",
+        "_rights",
+        "_unjudged",
+        "_watches",
+        "contact",
+        "on_change",
+    )
 
     def __init__(self, targets: Iterable[FetchTarget], *, now_ms: int) -> None:
         self._by_key: dict[TargetKey, FetchTarget] = {}
@@ -66,6 +80,7 @@ class TargetSet:
         self._next_order = 0
         self._is_closed = False
         self._rights: int | None = None
+        self._unjudged: list[FetchTarget] = []
         self.contact = SessionContact(now_ms, self._recall_later)
         self.on_change: Callable[[], None] | None = None
         for target in targets:
@@ -131,12 +146,20 @@ class TargetSet:
         if self._by_key.get(target.key) is target:
             self._make_due(target)
 
-    def judge_by(self, rights: int) -> None:
-        """Make all targets due if the rights of readers may have changed since the last request (`FetchOptions`)."""
+    def judge_by(self, rights: int) -> bool:
+        """Make targets due if the rights of readers may have changed since the last request (`FetchOptions`).
+
+        Return whether more targets are left to the next request than this one may read.
+        """
         former, self._rights = self._rights, rights
         if former not in (None, rights):  # all targets of the first request are due
-            for target in self._by_key.values():
-                self._make_due(target)
+            self._unjudged = list(reversed(self._by_key.values()))
+        unjudged = self._unjudged
+        if unjudged:
+            for target in unjudged[-JUDGED_PER_REQUEST:]:
+                self.recall(target)
+            del unjudged[-JUDGED_PER_REQUEST:]
+        return bool(unjudged)
 
     def _recall_later(self, target: FetchTarget) -> None:
         """Make a resting target due for the next request; a waiting request keeps waiting for its changes."""

@@ -9,6 +9,7 @@ from broker.fetch.sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
     INITIAL_EPOCH,
+    JUDGED_PER_REQUEST,
     NO_SESSION,
     FetchSessions,
     FullFetch,
@@ -248,6 +249,27 @@ class TestIdlePartitions:
         bound.fire()
         assert woken == ["woken"]
         assert waiting.targets.due() == [moved]
+
+    def test_change_of_rights_makes_targets_due_over_several_requests(self) -> None:
+        """A forgotten target is left out, and a further change starts again with the first target."""
+        cache, bound, limit = Cache(), Watches(), JUDGED_PER_REQUEST
+        targets = self.rested(cache, (bound,), partitions=2 * limit + 2).targets
+
+        def judged(rights: int) -> list[int]:
+            is_more = targets.judge_by(rights)
+            due = targets.due()
+            for one in due:
+                targets.rest(one, (bound,))
+            return [each.index for each in due] + ([-1] if is_more else [])
+
+        assert judged(0) == []
+        assert judged(1) == [*range(limit), -1]
+        targets.forget(("t", limit))
+        assert judged(1) == [*range(limit + 1, 2 * limit), -1]
+        assert judged(2) == [*range(limit), -1]
+        assert judged(2) == [*range(limit + 1, 2 * limit + 1), -1]
+        assert judged(2) == [2 * limit + 1]
+        assert judged(2) == []
 
     def test_moved_target_is_due_and_no_longer_watched(self) -> None:
         cache, bound = Cache(), Watches()

@@ -8,6 +8,7 @@ import pytest
 from broker.api.records.fetch import CONSUMER_ERRORS
 from broker.build_form import COMPILED, build_form
 from broker.fetch.replica_selector import RackAwareReplicaSelector
+from broker.fetch.sessions import JUDGED_PER_REQUEST
 from protocol.errors import ErrorCode
 from protocol.ids import BrokerId
 from protocol.messages.fetch import (
@@ -410,8 +411,8 @@ class FollowerSession:
         self._id = 0
         self._epoch = 0
 
-    def open(self) -> None:
-        self._id = self._send(0, at(0)).value.session_id
+    def open(self, partitions: int = 1) -> None:
+        self._id = self._send(0, *(at(0, index) for index in range(partitions))).value.session_id
 
     def fetch(self, *, wait_ms: int = 0) -> Answer[FetchResponse]:
         """Send a request that names no partition."""
@@ -485,6 +486,20 @@ class TestRejoiningFollower:
         node.register_broker(2)
         follower.fetch()
         assert node.controller.answer() == [[1, 2]]
+
+    def test_unfenced_follower_of_many_partitions_is_proposed_by_several_requests(
+        self, node: DataPlane, reader: Reader
+    ) -> None:
+        """No request but the last one waits."""
+        count = JUDGED_PER_REQUEST + 1
+        follower = FollowerSession(reader, node.create_topic(partitions=count, replicas=(1, 2), isr=(1,)))
+        node.register_broker(2, fenced=True)
+        follower.open(count)
+        node.register_broker(2)
+        before = node.partitions.traffic.topic("t").total_fetch_requests
+        assert not follower.fetch(wait_ms=500).value.responses
+        assert node.partitions.traffic.topic("t").total_fetch_requests - before == JUDGED_PER_REQUEST
+        assert [follower.reads(node) for _ in range(2)] == [1, 0]
 
     def test_partition_of_a_fenced_follower_is_not_read_again(self, node: DataPlane, follower: FollowerSession) -> None:
         node.register_broker(2, fenced=True)
