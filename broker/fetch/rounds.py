@@ -36,7 +36,7 @@ class FetchOptions(NamedTuple):
 
     `listener` is the name of the listener that received the request. `uses_topic_ids` is true for Fetch 13 and later.
     `may_read` tells by topic name whether the reader is authorized; without it, it is. `rights` changes when the
-    answers may have changed; a follower's also when it may join an ISR, or no longer.
+    answers may have changed; a follower's `rights` also change when it may join an ISR, or no longer.
     """
 
     reader: FetchParams

@@ -62,7 +62,7 @@ class FetchService:
         return self._sessions.advance(session_id, epoch, positions, now_ms, uses_topic_ids=uses_topic_ids)
 
     def rights_of(self, follower: FetchParams) -> int:
-        """Return the rights of a follower (`FetchOptions`), 0 or more: whether it may join an ISR."""
+        """Return a follower's `rights` for `FetchOptions`, 0 or more."""
         return self.source.partitions.isr_rights(follower.broker_id, follower.broker_epoch)
 
     def read(self, opened: OpenFetch, options: FetchOptions) -> FetchRounds:

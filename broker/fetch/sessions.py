@@ -36,8 +36,9 @@ FINAL_EPOCH = -1
 _LAST_EPOCH = 2**31 - 1
 
 JUDGED_PER_REQUEST = 200
-"""The number of targets that a request reads because the rights of its reader have changed; the others follow with the
-next requests. A follower that may join an ISR again is proposed for each target, 0.1 to 0.3 ms of the event loop."""
+"""The number of targets that become due with one request after the rights of the reader have changed; the next requests
+take the others. For a follower that may join an ISR again, the leader proposes each target: 0.1 to 0.3 ms of its event
+loop."""
 
 # Any session may replace one that was unused for longer; younger ones are safe from consumers (KIP-227).
 EVICTION_MS = 120_000
@@ -149,7 +150,8 @@ class TargetSet:
     def judge_by(self, rights: int) -> bool:
         """Make targets due if the rights of readers may have changed since the last request (`FetchOptions`).
 
-        Return whether more targets are left to the next request than this one may read.
+        `JUDGED_PER_REQUEST` become due at most. Return whether targets are left to the next request, so that this one
+        must not wait.
         """
         former, self._rights = self._rights, rights
         if former not in (None, rights):  # all targets of the first request are due

@@ -28,7 +28,7 @@ PartitionKey: TypeAlias = tuple[Uuid, int]
 
 MAX_CHANGES_PER_REQUEST = 100
 """The limit of changes in a request. The controller, and then each broker, handles the changes of a request in one turn
-of its event loop, 0.1 ms each, and produce requests wait meanwhile. (Kafka sends all changes at once.)"""
+of its event loop, 0.1 to 0.2 ms each, and other requests wait meanwhile."""
 
 _REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 _SUPERSEDED = frozenset(

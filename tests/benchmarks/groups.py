@@ -228,8 +228,8 @@ def _tls(ask: Ask) -> list[Row]:
 
 
 def _three_nodes(ask: Ask) -> list[Row]:
-    """Measure the cost of replication, and the unavailability after a leader is killed."""
-    return replication.measure(ask.only, ask.runs_or(MINUTES_RUNS), replication.makes_here())
+    """Measure the cost of replication, and produce while a leader is killed or a broker returns."""
+    return replication.measure(ask.only, ask.runs, replication.makes_here())
 
 
 def _three_nodes_java(ask: Ask) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Return of a broker with thousands of partitions: produce latency meanwhile, and the time until it is in sync."""
+"""Return of a broker with thousands of partitions: the time until it is in sync, and produce latency meanwhile."""
 
 import time
 import uuid
@@ -13,14 +13,15 @@ PARTITIONS_PER_TOPIC: Final = 100
 RATE: Final = Rate(requests=200, records=10)
 WARM_UP_S: Final = 3.0
 STOPPED: Final = 3
+OTHERS: Final = tuple(each for each in IDS if each != STOPPED)
 _NAME: Final = f"return of a broker with {PARTITIONS:,} partitions"
 
 
 class ReturningBroker:
-    """A broker with replicas of 3,000 idle partitions stops and restarts. Produce with acks=all to a topic that the
-    other brokers lead goes on from before the restart until the broker is in sync everywhere.
+    """A broker with replicas of 3,000 idle partitions stops and restarts. The other brokers lead a topic that takes
+    records with acks=all, from before the restart until the broker is in sync everywhere.
 
-    A third of the idle partitions preferred the stopped broker as leader; the others lead them meanwhile.
+    A third of the idle partitions has the stopped broker as preferred leader; they stay with the leaders that follow.
     """
 
     def __init__(self) -> None:
@@ -39,13 +40,13 @@ class ReturningBroker:
         stopped.terminate()
         for topic in topics:
             side.wait_out_of_sync(STOPPED, topic)
-        addresses = [side.node(each).address for each in IDS if each != STOPPED]
+        addresses = [side.node(each).address for each in OTHERS]
         with producing(addresses, busy, RATE, warm_up_s=WARM_UP_S) as latencies:
             time.sleep(WARM_UP_S)
             started = time.monotonic()
             stopped.launch()
             for topic in topics:
-                side.wait_in_sync(topic, told_by=IDS[:1])
+                side.wait_in_sync(topic, told_by=OTHERS[:1])
             took = time.monotonic() - started
         p50, p99 = latencies.percentiles()
         return dict(zip(self.figures, (took, p50, p99, max(latencies.milliseconds)), strict=True))
@@ -54,7 +55,7 @@ class ReturningBroker:
 def _created(side: Trio) -> list[str]:
     """Create the topic that takes records, and the idle ones; return their names, the former first."""
     busy = f"busy-{uuid.uuid4().hex}"
-    side.create_topic(busy, len(IDS) - 1, leaders=[each for each in IDS if each != STOPPED])
+    side.create_topic(busy, len(OTHERS), leaders=OTHERS)
     idle = [f"idle-{uuid.uuid4().hex}" for _ in range(PARTITIONS // PARTITIONS_PER_TOPIC)]
     for topic in idle:
         side.create_topic(topic, PARTITIONS_PER_TOPIC)

@@ -41,7 +41,7 @@ class IsrUpdater:
         return isinstance(role, LeaderRole) and broker_id in role.isr.committed
 
     def is_possible_member(self, broker_id: BrokerId) -> bool:
-        """Whether this broker leads, and a follower is an ISR member or proposed as one."""
+        """Whether this broker leads, and a follower is a member of the ISR or proposed as one."""
         role = self._partition.role
         return isinstance(role, LeaderRole) and broker_id in role.isr.maximal
 
@@ -94,7 +94,7 @@ class IsrUpdater:
         if isinstance(outcome, Refused):
             role.on_isr_refused()
             self._partition.move_high_watermark()
-            self._partition.log_end.fire()  # the follower may be proposed again
+            self._partition.log_end.fire()  # the next fetch of the follower proposes it again
 
     def _confirm(self, role: LeaderRole, outcome: Confirmed) -> None:
         possible = role.isr.maximal
@@ -106,7 +106,7 @@ class IsrUpdater:
         self.update_metrics()
         partition.move_high_watermark()
         if not possible <= outcome.isr:
-            partition.log_end.fire()  # the next fetch of a follower that has left must not wait for the log to grow
+            partition.log_end.fire()  # the next fetch of a follower that has left reports its position
 
     def on_role_change(self, before: LeaderRole) -> None:
         """Withdraw the former leader role's proposal if it is void."""

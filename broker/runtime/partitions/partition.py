@@ -224,7 +224,7 @@ class Partition:
         else:
             self.move_high_watermark()
             if _has_lost_replicas(before, self.role):
-                self.log_end.fire()  # see IsrUpdater._confirm
+                self.log_end.fire()  # the next fetch of such a replica reports its position
         self.isr_updater.update_metrics()
         self._defer(assignment if lacks_start else None)
         self._events.on_role(self, is_new_epoch=change.is_new_epoch, was_deferred=was_deferred)

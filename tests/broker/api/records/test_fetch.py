@@ -403,7 +403,7 @@ class TestEpochs:
 
 
 class FollowerSession:
-    """The fetch session of broker 2 for one partition."""
+    """The fetch session of broker 2 for the first partitions of a topic."""
 
     def __init__(self, reader: Reader, identity: Uuid) -> None:
         self.identity = identity
@@ -490,7 +490,7 @@ class TestRejoiningFollower:
     def test_unfenced_follower_of_many_partitions_is_proposed_by_several_requests(
         self, node: DataPlane, reader: Reader
     ) -> None:
-        """No request but the last one waits."""
+        """Requests before the last one do not wait."""
         count = JUDGED_PER_REQUEST + 1
         follower = FollowerSession(reader, node.create_topic(partitions=count, replicas=(1, 2), isr=(1,)))
         node.register_broker(2, fenced=True)
@@ -524,7 +524,7 @@ class TestRejoiningFollower:
     def test_follower_that_is_fenced_for_a_moment_during_the_wait_is_proposed(
         self, node: DataPlane, follower: FollowerSession
     ) -> None:
-        """Two requests find the same rights, and between them the partition is read without these rights."""
+        """The broker may join the ISR at both requests; a read during the wait, while it is fenced, must not count."""
         follower.open()
         follower.fetch(wait_ms=500)
         node.register_broker(2, fenced=True)
