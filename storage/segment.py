@@ -22,6 +22,7 @@ from protocol.records.batch import (
     parse_header,
 )
 from storage.config import LogConfig
+from storage.file_release import released
 from storage.files import File, FileSystem, join, sync_path
 from storage.index.offset import OffsetIndex
 from storage.index.time import TimeIndex, TimestampOffset
@@ -162,9 +163,12 @@ class LogSegment:
     @property
     def file(self) -> File:
         """The batch file, opened on first use: most segments of a log are never read again."""
-        if self._file is None:
-            self._file = self._fs.open(self.path(LOG_SUFFIX))
-        return self._file
+        file = self._file
+        if file is None:
+            opened = self._fs.open(self.path(LOG_SUFFIX))
+            if (file := self._file) is None:  # another thread may have opened it meanwhile, see `released`
+                self._file = file = opened
+        return file
 
     # -- append ----------------------------------------------------------------------------------------------------
 
@@ -474,7 +478,9 @@ class LogSegment:
 
     def close(self) -> None:
         """Release the file, which opens again on use; a call in progress on another thread completes."""
+        file = self._file
         self._file = None
+        released(file)
 
     def change_suffix(self, suffix: str) -> None:
         """Rename all files of the segment, the batch file last: a `.log` file implies the others."""

@@ -21,7 +21,7 @@ REASONS: Final = (
     Reason(
         "transactions per second, commit",
         "EndTxn, the append of the decision and its response pass through Python code in turn.",
-        "Answer in the turn of the append where the partition has one replica.",
+        "Fewer Python calls between the connection and the coordinator.",
     ),
     Reason(
         "5,000 connections",
@@ -36,8 +36,8 @@ REASONS: Final = (
     ),
     Reason(
         "produce p99 meanwhile",
-        "In both brokers, acks=all waited for the returned broker until it had copied the partitions.",
-        "Changed after this run: a broker outside of the ISR no longer counts as caught up.",
+        "The returned broker's fetches of old data share the leader's event loop with each produce request.",
+        "Smaller reads for a follower that is far behind.",
     ),
     *(
         Reason(
@@ -80,7 +80,7 @@ REASONS: Final = (
         "metadata snapshot written",
         "Python encodes the records in slices of 3 ms, with pauses while the event loop has other work, so that no"
         " heartbeat waits more than 12 ms (Apache Kafka: 60 to 250 ms).",
-        "Changed after this run: topics are packed like partitions, in two thirds of the time.",
+        "Batches packed without the builder of records, 0.2 us less per partition.",
     ),
     Reason(
         "fenced",
