@@ -355,8 +355,8 @@ class OsFile:
         except OSError:
             os.close(descriptor)
             raise
-        os.close(self._descriptor)
-        self._descriptor = descriptor
+        old, self._descriptor = self._descriptor, descriptor
+        os.close(old)
         _sync_directory(parent(self._path))
 
     def attribute(self) -> bytes:
@@ -376,9 +376,9 @@ class OsFile:
     def close(self) -> None:
         """Close the descriptor. Views stay valid, because a mapping does not need the descriptor."""
         self._mapped = memoryview(b"")
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def __del__(self) -> None:
         """Close when the last user drops the file.
@@ -418,9 +418,9 @@ class OsFileLock:
             raise
 
     def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class OsFileSystem:

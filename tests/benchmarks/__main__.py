@@ -14,6 +14,7 @@ import traceback
 from tests.benchmarks.groups import GROUPS, RUNS, Ask
 from tests.benchmarks.report.files import GroupResult, Report, write
 from tests.benchmarks.report.machine import facts, touch_memory
+from tests.benchmarks.report.rows import Row
 from tests.benchmarks.sides import kafka_unavailable
 
 
@@ -28,11 +29,13 @@ def run(ask: Ask) -> Report:
         if ask.quick and not group.is_quick:
             continue
         started, failure = time.monotonic(), ""
+        rows: list[Row] = []
         try:
-            rows = group.measure(ask)
+            for row in group.measure(ask):
+                rows.append(row)  # noqa: PERF402  # a failure keeps the rows before it
         except Exception as error:  # noqa: BLE001  # the other groups take an hour
             traceback.print_exc()
-            rows, failure = [], f"{type(error).__name__}: {error}".splitlines()[0]
+            failure = f"{type(error).__name__}: {error}".splitlines()[0]
         if rows or failure:
             report.groups.append(GroupResult(group.name, rows, time.monotonic() - started, failure))
             write(report)

@@ -2,7 +2,7 @@
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -72,10 +72,13 @@ class Ask:
 
 
 class Group(NamedTuple):
-    """A group of rows. `is_quick`: part of a quick run."""
+    """A group of rows. `is_quick`: part of a quick run.
+
+    `measure` may yield rows as it goes, so that a failure does not lose those before it.
+    """
 
     name: str
-    measure: Callable[[Ask], list[Row]]
+    measure: Callable[[Ask], Iterable[Row]]
     is_quick: bool
 
 
@@ -92,20 +95,18 @@ def _compare(
     client: Mapping[str, str] = sides.NOTHING_MORE,
     *,
     with_memory: bool = False,
-) -> list[Row]:
+) -> Iterator[Row]:
     """Run the wanted workloads on both brokers, alternately; the first run of each is discarded."""
     chosen = [each for each in workloads if ask.wants(each.figures)]
     if not chosen:
-        return []
-    rows: list[Row] = []
+        return
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         both = [stack.enter_context(make(Path(directory) / make.__name__, more, client)) for make in makers()]
         for workload in chosen:
-            rows += compared(workload, both, ask.runs_or(default_runs))
+            yield from compared(workload, both, ask.runs_or(default_runs))
         if with_memory:
             figures: Mapping[str, float | None] = {side.name: side.rss_anon_mb() for side in both}
-            rows.append(once("anonymous memory after load", figures.get("ottla"), figures.get("kafka"), "MB", "lower"))
-    return rows
+            yield once("anonymous memory after load", figures.get("ottla"), figures.get("kafka"), "MB", "lower")
 
 
 def _starts(ask: Ask) -> list[Row]:
@@ -126,7 +127,7 @@ def _starts(ask: Ask) -> list[Row]:
     return of_runs(figures, results)
 
 
-def _transfers(ask: Ask) -> list[Row]:
+def _transfers(ask: Ask) -> Iterable[Row]:
     workloads: list[Workload] = [
         workload
         for size, count in ((100, 1_000_000), (1000, 300_000), (10_000, 30_000))
@@ -136,7 +137,7 @@ def _transfers(ask: Ask) -> list[Row]:
     return _compare(ask, workloads, RUNS, with_memory=True)
 
 
-def _java(ask: Ask) -> list[Row]:
+def _java(ask: Ask) -> Iterable[Row]:
     """Measure Apache Kafka's tools: defaults, batches of 64 KB, acks, codecs, transactions, partitions."""
     count, eight = ask.records(600_000), Topics(8)
     workloads: list[Workload] = [
@@ -165,7 +166,7 @@ def _java(ask: Ask) -> list[Row]:
     return _compare(ask, workloads, MINUTES_RUNS)
 
 
-def _franz_go(ask: Ask) -> list[Row]:
+def _franz_go(ask: Ask) -> Iterable[Row]:
     if reason := franz_go.refusal():
         print(f"skipped: franz-go: {reason}")
         return []
@@ -173,7 +174,7 @@ def _franz_go(ask: Ask) -> list[Row]:
     return _compare(ask, [franz_go.FranzGo(1000, count, Topics(8))], MINUTES_RUNS)
 
 
-def _many_clients(ask: Ask) -> list[Row]:
+def _many_clients(ask: Ask) -> Iterable[Row]:
     return _compare(ask, [Consumers(10), Consumers(500), Connections()], MINUTES_RUNS)
 
 
@@ -181,7 +182,7 @@ def _many_partitions(ask: Ask) -> list[Row]:
     return many_partitions.measure(ask.only, ask.runs_or(MINUTES_RUNS), makers())
 
 
-def _coordinators(ask: Ask) -> list[Row]:
+def _coordinators(ask: Ask) -> Iterable[Row]:
     rebalances = [Rebalance(members, protocol) for members in (50, 500) for protocol in ("classic", "consumer")]
     transactions = [TransactionalProduce(producers) for producers in (10, 100)]
     workloads: Sequence[Workload] = (
@@ -195,7 +196,7 @@ def _coordinators(ask: Ask) -> list[Row]:
     return _compare(ask, workloads, MINUTES_RUNS)
 
 
-def _acls(ask: Ask) -> list[Row]:
+def _acls(ask: Ask) -> Iterable[Row]:
     """Measure one-message requests with a standard authorizer: without ACLs, and with 10,000."""
     counts = {OneMessageRequests(f", {count:,} ACLs"): count for count in (0, ACLS)}
     if not any(ask.wants(workload.figures) for workload in counts):
@@ -211,7 +212,7 @@ def _acls(ask: Ask) -> list[Row]:
     return rows
 
 
-def _tls(ask: Ask) -> list[Row]:
+def _tls(ask: Ask) -> Iterator[Row]:
     """Measure transfers of 1 KB records, single requests and hand-shakes over TLS."""
     condition = ", TLS"
     workloads: Sequence[Workload] = (
@@ -221,13 +222,13 @@ def _tls(ask: Ask) -> list[Row]:
         HandShakes(),
     )
     if not any(ask.wants(each.figures) for each in workloads):
-        return []
+        return
     with tempfile.TemporaryDirectory() as directory:
         settings = sides.tls_settings(Path(directory))
-        return _compare(ask, workloads, MINUTES_RUNS, settings.broker, settings.client)
+        yield from _compare(ask, workloads, MINUTES_RUNS, settings.broker, settings.client)
 
 
-def _three_nodes(ask: Ask) -> list[Row]:
+def _three_nodes(ask: Ask) -> Iterable[Row]:
     """Measure the cost of replication, and produce while a leader is killed or a broker returns."""
     return replication.measure(ask.only, ask.runs, replication.makes_here())
 
@@ -261,7 +262,7 @@ def _metadata(ask: Ask) -> list[Row]:
     return rows
 
 
-def _tiered(ask: Ask) -> list[Row]:
+def _tiered(ask: Ask) -> Iterable[Row]:
     """Measure remote storage: KIP-405's measurements against Apache Kafka, the others against the store's own speed."""
     return tiered.measure(ask.only, ask.runs_or(MINUTES_RUNS), tiered.makes_here())
 

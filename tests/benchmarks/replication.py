@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -161,9 +161,8 @@ GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], Worklo
 """Settings, workloads and number of counted runs; each group has new clusters. One run is discarded before several."""
 
 
-def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make)) -> list[Row]:
+def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make)) -> Iterator[Row]:
     """Measure workloads with `only` in the name of a figure: both brokers in turn, medians."""
-    rows: list[Row] = []
     for settings, makers, count in GROUPS.values():
         chosen = [each for each in (make() for make in makers) if any(only in name for name in each.figures)]
         if not chosen:
@@ -171,8 +170,7 @@ def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tup
         with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
             both = [stack.enter_context(trio(make, Path(directory) / make, settings)) for make in makes]
             for workload in chosen:
-                rows += compared(workload, both, runs or count, warm_up=count > 1)
-    return rows
+                yield from compared(workload, both, runs or count, warm_up=count > 1)
 
 
 def makes_here() -> list[Make]:

@@ -1,10 +1,13 @@
 """The report: ratios, medians with spreads, files of the contract, and the page with the lost rows first."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import __main__ as bench
+from tests.benchmarks.groups import Ask, Group
 from tests.benchmarks.report.files import GroupResult, Report, read, write
 from tests.benchmarks.report.page import write_page
 from tests.benchmarks.report.plots import advantages
@@ -89,3 +92,22 @@ def test_plot_is_the_same_for_the_same_rows(rows: list[Row]) -> None:
     assert plot == advantages("One node", rows)
     assert RATE in plot
     assert "2.00" in plot
+
+
+def test_a_group_that_fails_keeps_the_rows_before_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_late(_ask: Ask) -> Iterator[Row]:
+        yield SLOW
+        raise ConnectionRefusedError("the broker is gone")
+
+    written: list[Report] = []
+    monkeypatch.setattr(bench, "GROUPS", (Group("Groups", fails_late, is_quick=True),))
+    monkeypatch.setattr(bench, "kafka_unavailable", lambda: None)
+    monkeypatch.setattr(bench, "facts", lambda _kind: {})
+    monkeypatch.setattr(bench, "write", written.append)
+
+    report = bench.run(Ask("rebalance", 1))
+
+    assert [(group.rows, group.failure) for group in report.groups] == [
+        ([SLOW], "ConnectionRefusedError: the broker is gone")
+    ]
+    assert written == [report]

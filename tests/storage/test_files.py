@@ -1,6 +1,7 @@
 """The contract of every file system: the real one and the fake agree wherever storage relies on it."""
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -287,3 +288,29 @@ def test_unsynced_writes_may_become_holes() -> None:
 def test_parent_of_a_path_is_found(path: str, directory: str) -> None:
     assert parent(path) == directory
     assert join(directory, path.rpartition("/")[2]).removeprefix("./") == path
+
+
+def test_a_closed_file_has_no_descriptor_that_another_file_may_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"x" * 7)
+    file = OsFileSystem().open(str(tmp_path / "log"))
+    close = os.close
+    reused: list[int] = []
+    errors: list[int | None] = []
+
+    def close_and_reuse(descriptor: int) -> None:
+        monkeypatch.undo()
+        close(descriptor)
+        reused.append(os.open(other, os.O_RDONLY))
+        try:
+            file.size()
+        except OSError as error:
+            errors.append(error.errno)
+
+    monkeypatch.setattr(os, "close", close_and_reuse)
+    file.close()
+    close(reused[0])
+
+    assert errors == [errno.EBADF]

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -213,11 +213,11 @@ def _records(size_bytes: int) -> int:
 
 def measure(
     only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make), sizes: Sizes | None = None
-) -> list[Row]:
+) -> Iterator[Row]:
     """Measure all workloads with `only` in the name of a figure; none without an S3 server."""
     if reason := s3_server.unavailable_reason():
         print(f"skipped: the tiered log: {reason}")
-        return []
+        return
     sizes, runs = sizes or Sizes(), runs or RUNS
     makers: list[Callable[[], TieredWorkload]] = [
         lambda: Latency(sizes, runs),
@@ -226,20 +226,18 @@ def measure(
         lambda: CatchUp(sizes.behind_mb, runs),
     ]
     chosen = [each for each in (make() for make in makers) if any(only in name for name in each.figures)]
-    rows: list[Row] = []
+    if chosen:
+        with tempfile.TemporaryDirectory() as name:
+            yield from (row for row in _cluster_rows(Path(name), chosen, makes) if only in row.name)
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        if chosen:
-            rows += _cluster_rows(directory, chosen, makes)
+        rows = [once(*each) for each in store.measure(Path(name), sizes.read_mb, only, runs + 1)]
+        yield from (row for row in rows if only in row.name)
     with tempfile.TemporaryDirectory() as name:
-        rows += [once(*each) for each in store.measure(Path(name), sizes.read_mb, only, runs + 1)]
-    with tempfile.TemporaryDirectory() as name:
-        rows += [once(*each) for each in remote_metadata.measure(Path(name), sizes.remote_segments, only)]
-    return [row for row in rows if only in row.name]
+        rows = [once(*each) for each in remote_metadata.measure(Path(name), sizes.remote_segments, only)]
+        yield from (row for row in rows if only in row.name)
 
 
-def _cluster_rows(directory: Path, chosen: Sequence[TieredWorkload], makes: Sequence[Make]) -> list[Row]:
-    rows: list[Row] = []
+def _cluster_rows(directory: Path, chosen: Sequence[TieredWorkload], makes: Sequence[Make]) -> Iterator[Row]:
     with S3Server(directory / "s3") as server, contextlib.ExitStack() as stack:
         both = []
         stores: dict[str, Away] = {}
@@ -251,8 +249,7 @@ def _cluster_rows(directory: Path, chosen: Sequence[TieredWorkload], makes: Sequ
         for workload in chosen:
             if isinstance(workload, Outage):
                 workload.stores = stores
-            rows += compared(workload, both, max(1, workload.runs - 1), warm_up=workload.runs > 1)
-    return rows
+            yield from compared(workload, both, max(1, workload.runs - 1), warm_up=workload.runs > 1)
 
 
 def makes_here() -> list[Make]:
