@@ -22,7 +22,7 @@ from protocol.records.batch import (
     parse_header,
 )
 from storage.config import LogConfig
-from storage.file_release import released
+from storage.file_release import keep_alive
 from storage.files import File, FileSystem, join, sync_path
 from storage.index.offset import OffsetIndex
 from storage.index.time import TimeIndex, TimestampOffset
@@ -166,7 +166,7 @@ class LogSegment:
         file = self._file
         if file is None:
             opened = self._fs.open(self.path(LOG_SUFFIX))
-            if (file := self._file) is None:  # another thread may have opened it meanwhile, see `released`
+            if (file := self._file) is None:  # another thread may have opened it meanwhile, see `keep_alive`
                 self._file = file = opened
         return file
 
@@ -480,7 +480,7 @@ class LogSegment:
         """Release the file, which opens again on use; a call in progress on another thread completes."""
         file = self._file
         self._file = None
-        released(file)
+        keep_alive(file)
 
     def change_suffix(self, suffix: str) -> None:
         """Rename all files of the segment, the batch file last: a `.log` file implies the others."""

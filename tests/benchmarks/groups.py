@@ -196,7 +196,7 @@ def _coordinators(ask: Ask) -> Iterable[Row]:
     return _compare(ask, workloads, MINUTES_RUNS)
 
 
-def _acls(ask: Ask) -> Iterable[Row]:
+def _acls(ask: Ask) -> list[Row]:
     """Measure one-message requests with a standard authorizer: without ACLs, and with 10,000."""
     counts = {OneMessageRequests(f", {count:,} ACLs"): count for count in (0, ACLS)}
     if not any(ask.wants(workload.figures) for workload in counts):

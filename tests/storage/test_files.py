@@ -290,7 +290,7 @@ def test_parent_of_a_path_is_found(path: str, directory: str) -> None:
     assert join(directory, path.rpartition("/")[2]).removeprefix("./") == path
 
 
-def test_a_closed_file_has_no_descriptor_that_another_file_may_get(
+def test_file_that_is_being_closed_does_not_use_a_descriptor_that_another_file_got(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"

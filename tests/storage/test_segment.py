@@ -27,7 +27,7 @@ class _NumberedFile:
 class _NumberingFileSystem:
     """Numbers the files that it opens. `on_drop` is called for each that is dropped, `on_open` before the next opening.
 
-    No class derives from OsFileSystem, which may be compiled.
+    The class does not derive from OsFileSystem, which may be compiled.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def _segment(directory: str) -> tuple[LogSegment, _NumberingFileSystem]:
     return segment, fs
 
 
-def test_a_file_that_is_being_closed_is_no_longer_the_segment_s(tmp_path: Path) -> None:
+def test_segment_does_not_return_a_file_that_is_being_closed(tmp_path: Path) -> None:
     segment, fs = _segment(str(tmp_path))
     assert _number(segment) == 1
     seen: list[int] = []
@@ -75,7 +75,7 @@ def test_a_file_that_is_being_closed_is_no_longer_the_segment_s(tmp_path: Path) 
     assert seen == [2]
 
 
-def test_two_threads_that_open_the_file_at_once_share_one(tmp_path: Path) -> None:
+def test_threads_that_open_the_file_of_a_segment_at_once_share_it(tmp_path: Path) -> None:
     segment, fs = _segment(str(tmp_path))
     first: list[int] = []
     fs.on_open = lambda: first.append(_number(segment))
