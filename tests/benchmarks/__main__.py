@@ -1,6 +1,7 @@
 """`make bench`: a report of Ottla against Apache Kafka, both measured in this run, with the same clients.
 
-Runs of both brokers alternate; the first of each is discarded, and medians count. Clients: librdkafka (kcat if it is
+Runs of both brokers alternate; the first of each is discarded, and medians count. On a slow host, workloads that take
+long run fewer times, so that a whole run ends within 90 minutes. Clients: librdkafka (kcat if it is
 installed, otherwise confluent-kafka), Apache Kafka's performance tools, franz-go, and for latency and start the minimal
 client in `wire.py`. Writes `build/bench/report.md`, `report.json` and `details.json` after each group;
 `python -m tests.benchmarks.report` makes `docs/benchmarks.md` of the details.
@@ -10,8 +11,9 @@ import argparse
 import sys
 import time
 import traceback
+from dataclasses import replace
 
-from tests.benchmarks.groups import GROUPS, RUNS, Ask
+from tests.benchmarks.groups import GROUPS, RUNS, Ask, share_of_runs
 from tests.benchmarks.report.files import GroupResult, Report, write
 from tests.benchmarks.report.machine import facts, touch_memory
 from tests.benchmarks.report.rows import Row
@@ -25,13 +27,14 @@ def run(ask: Ask) -> Report:
     if not ask.only:
         print(f"touched {touch_memory():.1f} GB of memory", flush=True)
     report = Report(facts(_kind(ask)), [])
-    for group in GROUPS:
-        if ask.quick and not group.is_quick:
-            continue
+    groups = [group for group in GROUPS if group.is_quick or not ask.quick]
+    began = time.monotonic()
+    for number, group in enumerate(groups):
         started, failure = time.monotonic(), ""
+        share = 1.0 if ask.only else share_of_runs(started - began, groups[:number], groups[number:])
         rows: list[Row] = []
         try:
-            for row in group.measure(ask):
+            for row in group.measure(replace(ask, share=share)):
                 rows.append(row)  # noqa: PERF402  # a failure keeps the rows before it
         except Exception as error:  # noqa: BLE001  # the other groups take an hour
             traceback.print_exc()

@@ -41,6 +41,9 @@ RUNS: Final = 5
 QUICK_RUNS: Final = 1
 MINUTES_RUNS: Final = 3
 """Counted runs of workloads that take many seconds each."""
+FEWEST_RUNS: Final = 2
+LIMIT_S: Final = 90 * 60
+"""Seconds that a whole run may take on two cores."""
 METADATA_TOPICS: Final = 100_000
 ACLS: Final = 10_000
 CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
@@ -51,17 +54,26 @@ ONE_ACK: Final[Mapping[str, str]] = {"acks": "1", "enable.idempotence": "false"}
 @dataclass(frozen=True)
 class Ask:
     """Extent of a run: rows with `only` in their names, `runs` counted runs a side (None: the default of each
-    group), and fewer records if `quick`.
+    group), and fewer records if `quick`. `share`: part of the default number of runs that the time allows.
     """
 
     only: str = ""
     runs: int | None = None
     quick: bool = False
+    share: float = 1.0
 
     def runs_or(self, default: int) -> int:
+        """Return the counted runs of a workload. A slow host lowers the default of workloads that take long, not below
+        FEWEST_RUNS.
+        """
         if self.runs is not None:
             return self.runs
-        return QUICK_RUNS if self.quick else default
+        if self.quick:
+            return QUICK_RUNS
+        if default > MINUTES_RUNS:
+            return default
+        with_discarded_run = default + 1
+        return min(default, max(FEWEST_RUNS, int(with_discarded_run * self.share) - 1))
 
     def records(self, count: int) -> int:
         """Return how many of `count` records a workload sends."""
@@ -72,7 +84,7 @@ class Ask:
 
 
 class Group(NamedTuple):
-    """A group of rows. `is_quick`: part of a quick run.
+    """A group of rows. `is_quick`: part of a quick run. `minutes`: duration of a whole run on a quiet host.
 
     `measure` may yield rows as it goes, so that a failure does not lose those before it.
     """
@@ -80,6 +92,17 @@ class Group(NamedTuple):
     name: str
     measure: Callable[[Ask], Iterable[Row]]
     is_quick: bool
+    minutes: float
+
+
+def share_of_runs(elapsed_s: float, done: Sequence[Group], ahead: Sequence[Group], limit_s: float = LIMIT_S) -> float:
+    """Return the part of the runs of the groups `ahead` that fits into the rest of `limit_s`, at the pace of the groups
+    that are `done`; at most 1.
+    """
+    planned_s = 60 * sum(group.minutes for group in done)
+    slowness = max(1.0, elapsed_s / planned_s) if planned_s else 1.0
+    ahead_s = 60 * sum(group.minutes for group in ahead) * slowness
+    return min(1.0, max(0.0, limit_s - elapsed_s) / ahead_s) if ahead_s else 1.0
 
 
 def makers() -> Sequence[Maker]:
@@ -230,7 +253,7 @@ def _tls(ask: Ask) -> Iterator[Row]:
 
 def _three_nodes(ask: Ask) -> Iterable[Row]:
     """Measure the cost of replication, and produce while a leader is killed or a broker returns."""
-    return replication.measure(ask.only, ask.runs, replication.makes_here())
+    return replication.measure(ask.only, ask.runs_or, replication.makes_here())
 
 
 def _three_nodes_java(ask: Ask) -> list[Row]:
@@ -278,20 +301,20 @@ def _spark(ask: Ask) -> list[Row]:
 
 
 GROUPS: Final = (
-    Group("Start", _starts, is_quick=True),
-    Group("One node, librdkafka", _transfers, is_quick=True),
-    Group("One node, Java", _java, is_quick=True),
-    Group("One node, franz-go", _franz_go, is_quick=True),
-    Group("Many clients", _many_clients, is_quick=True),
-    Group("Many partitions", _many_partitions, is_quick=True),
-    Group("Coordinators", _coordinators, is_quick=True),
-    Group("ACLs", _acls, is_quick=False),
-    Group("TLS", _tls, is_quick=False),
-    Group("Three nodes", _three_nodes, is_quick=False),
-    Group("Three nodes, Java", _three_nodes_java, is_quick=True),
-    Group("Load of a coordinator", _coordinator_load, is_quick=False),
-    Group("Metadata of 1,000,000 partitions", _metadata, is_quick=False),
-    Group("Remote storage", _tiered, is_quick=False),
-    Group("Metadata pipeline", _pipeline, is_quick=False),
-    Group("Spark", _spark, is_quick=False),
+    Group("Start", _starts, is_quick=True, minutes=0.3),
+    Group("One node, librdkafka", _transfers, is_quick=True, minutes=1.9),
+    Group("One node, Java", _java, is_quick=True, minutes=15.3),
+    Group("One node, franz-go", _franz_go, is_quick=True, minutes=0.6),
+    Group("Many clients", _many_clients, is_quick=True, minutes=4.8),
+    Group("Many partitions", _many_partitions, is_quick=True, minutes=7.2),
+    Group("Coordinators", _coordinators, is_quick=True, minutes=3.2),
+    Group("ACLs", _acls, is_quick=False, minutes=0.5),
+    Group("TLS", _tls, is_quick=False, minutes=1.0),
+    Group("Three nodes", _three_nodes, is_quick=False, minutes=6.0),
+    Group("Three nodes, Java", _three_nodes_java, is_quick=True, minutes=2.6),
+    Group("Load of a coordinator", _coordinator_load, is_quick=False, minutes=0.3),
+    Group("Metadata of 1,000,000 partitions", _metadata, is_quick=False, minutes=3.8),
+    Group("Remote storage", _tiered, is_quick=False, minutes=24.7),
+    Group("Metadata pipeline", _pipeline, is_quick=False, minutes=1.4),
+    Group("Spark", _spark, is_quick=False, minutes=3.8),
 )

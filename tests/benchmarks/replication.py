@@ -161,8 +161,10 @@ GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], Worklo
 """Settings, workloads and number of counted runs; each group has new clusters. One run is discarded before several."""
 
 
-def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make)) -> Iterator[Row]:
-    """Measure workloads with `only` in the name of a figure: both brokers in turn, medians."""
+def measure(only: str, runs_or: Callable[[int], int], makes: Sequence[Make]) -> Iterator[Row]:
+    """Measure workloads with `only` in the name of a figure: both brokers in turn, medians. `runs_or` returns the
+    counted runs of a workload from its default.
+    """
     for settings, makers, count in GROUPS.values():
         chosen = [each for each in (make() for make in makers) if any(only in name for name in each.figures)]
         if not chosen:
@@ -170,7 +172,7 @@ def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tup
         with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
             both = [stack.enter_context(trio(make, Path(directory) / make, settings)) for make in makes]
             for workload in chosen:
-                yield from compared(workload, both, runs or count, warm_up=count > 1)
+                yield from compared(workload, both, runs_or(count), warm_up=count > 1)
 
 
 def makes_here() -> list[Make]:
@@ -185,7 +187,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only figures whose name contains this")
     parser.add_argument("--make", type=Make, help="only this make")
     options = parser.parse_args()
-    rows = measure(options.only, options.runs, [options.make] if options.make else makes_here())
+    makes = [options.make] if options.make else makes_here()
+    rows = measure(options.only, lambda default: options.runs or default, makes)
     print(json.dumps([asdict(row) for row in rows], indent=2))
     return 0
 

@@ -1,13 +1,13 @@
 """The report: ratios, medians with spreads, files of the contract, and the page with the lost rows first."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks import __main__ as bench
-from tests.benchmarks.groups import Ask, Group
+from tests.benchmarks.groups import GROUPS, LIMIT_S, MINUTES_RUNS, RUNS, Ask, Group, share_of_runs
 from tests.benchmarks.report.files import GroupResult, Report, read, write
 from tests.benchmarks.report.page import write_page
 from tests.benchmarks.report.plots import advantages
@@ -100,7 +100,7 @@ def test_a_group_that_fails_keeps_the_rows_before_the_failure(monkeypatch: pytes
         raise ConnectionRefusedError("the broker is gone")
 
     written: list[Report] = []
-    monkeypatch.setattr(bench, "GROUPS", (Group("Groups", fails_late, is_quick=True),))
+    monkeypatch.setattr(bench, "GROUPS", (Group("Groups", fails_late, is_quick=True, minutes=1),))
     monkeypatch.setattr(bench, "kafka_unavailable", lambda: None)
     monkeypatch.setattr(bench, "facts", lambda _kind: {})
     monkeypatch.setattr(bench, "write", written.append)
@@ -111,3 +111,34 @@ def test_a_group_that_fails_keeps_the_rows_before_the_failure(monkeypatch: pytes
         ([SLOW], "ConnectionRefusedError: the broker is gone")
     ]
     assert written == [report]
+
+
+def _seconds(groups: Sequence[Group]) -> float:
+    return 60 * sum(group.minutes for group in groups)
+
+
+def test_the_plan_of_a_whole_run_fits_into_the_limit() -> None:
+    assert share_of_runs(0.0, [], GROUPS) == 1.0
+    assert _seconds(GROUPS) < LIMIT_S
+
+
+def test_a_slow_host_lowers_the_runs_of_long_workloads_only() -> None:
+    done, ahead = GROUPS[:3], GROUPS[3:]
+    on_time = Ask(share=share_of_runs(_seconds(done), done, ahead))
+    late = Ask(share=share_of_runs(1.4 * _seconds(done), done, ahead))
+    too_late = Ask(share=share_of_runs(2 * LIMIT_S, done, ahead))
+    assert [each.runs_or(MINUTES_RUNS) for each in (on_time, late, too_late)] == [3, 2, 2]
+    assert [each.runs_or(RUNS) for each in (on_time, late, too_late)] == [5, 5, 5]
+    assert [each.runs_or(1) for each in (on_time, late, too_late)] == [1, 1, 1]
+
+
+def test_asked_runs_do_not_depend_on_the_time() -> None:
+    assert Ask(runs=3, share=0.1).runs_or(RUNS) == 3
+    assert Ask(quick=True, share=0.1).runs_or(RUNS) == 1
+
+
+def test_page_names_the_counted_runs(rows: list[Row], report: Report, tmp_path: Path) -> None:
+    text = write_page(report, tmp_path).read_text()
+    assert rows[0].runs == 3
+    assert "The group took 1.0 min; counted runs of a row: 3." in text
+    assert "The group took 0.5 min; counted runs of a row: 1." in text

@@ -51,7 +51,11 @@ def _lines(report: Report) -> Iterator[str]:
         if any(row.advantage for row in group.rows):
             yield from [f"![{group.name}: times better than Apache Kafka]({IMAGES}/{_image(group)})", ""]
         yield from _table(group.rows)
-        yield from ["", f"The group took {group.seconds / 60:.1f} min."]
+        yield from ["", f"The group took {group.seconds / 60:.1f} min; counted runs of a row: {_runs(group)}."]
+
+
+def _runs(group: GroupResult) -> str:
+    return " or ".join(map(str, sorted({row.runs for row in group.rows}))) or "none"
 
 
 def _losses(rows: Iterable[Row]) -> Iterator[str]:

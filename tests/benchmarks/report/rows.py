@@ -38,7 +38,7 @@ class Row:
     """One row of the report. A figure is the median of the runs, None where a broker has none.
 
     Spreads are the lowest and the highest run, None for a single run. `user` is the share of user time in processor
-    time, by broker.
+    time, by broker. `runs`: counted runs a side.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Row:
     ottla_spread: Spread | None = None
     kafka_spread: Spread | None = None
     user: Mapping[str, float] | None = None
+    runs: int = 1
 
     @property
     def ratio(self) -> float | None:
@@ -108,6 +109,7 @@ def _of_runs(name: str, unit: str, better: str, results: Mapping[str, Sequence[M
         spreads.get("ottla"),
         spreads.get("kafka"),
         user or None,
+        max(map(len, results.values())),
     )
 
 
