@@ -26,7 +26,7 @@ REASONS: Final = (
     Reason(
         "5,000 connections",
         "Each request comes over another connection: a read, a log write and a send of their own, 40 us on one event"
-        " loop. Apache Kafka takes more processor time, on both cores.",
+        " loop, or 110 us on a slow host. Apache Kafka takes more processor time, on both cores.",
         "One log write for the batches of a turn.",
     ),
     Reason(
