@@ -73,8 +73,8 @@ compiled-checkout: $(BIN)/.installed-test
 
 # For every submission (`.ci/run`): the C compiler does not optimise, and the tests are those of the request path and of coordinators.
 SHORT := tests/broker/test_build_form.py tests/broker/api/records/test_fetch.py tests/broker/api/records/test_produce.py \
-	tests/broker/fetch tests/broker/net/test_connection*.py tests/storage/test_files.py tests/storage/test_log.py \
-	tests/storage/test_segment.py tests/storage/test_straight_append.py tests/storage/test_validation.py \
+	tests/broker/fetch tests/broker/net/test_connection*.py tests/broker/net/test_deferred_writes.py tests/storage/test_log.py \
+	tests/storage/test_files.py tests/storage/test_segment.py tests/storage/test_straight_append.py tests/storage/test_validation.py \
 	tests/integration/test_node.py tests/broker/runtime/coordinators tests/broker/transactions tests/broker/groups/test_join.py \
 	tests/broker/groups/test_offsets.py tests/broker/groups/consumer/test_update.py
 test-compiled-short: $(BIN)/.installed-test  ## a short form of test-compiled, for CI

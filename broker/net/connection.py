@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 Whole frames go into `_parked`. `_pump` begins them one after another for as long as no *hold* is set. Usually none is:
 the handler responds at once, and a frame is parked, begun and answered within one wake-up of the loop, with one write
-for all frames and neither task nor future.
+for all frames (`deferred_writes.py` says when) and neither task nor future.
 
 A handler that has to wait returns an awaitable. Its response gets a slot in `_responses`, and later responses queue
 behind it, because Kafka's clients match responses to requests by order. Until the response is there, the request holds
@@ -29,18 +29,12 @@ This file does not know what a request means, and no listener.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from broker.clock import Clock
 from broker.direct_future import DirectFuture, when_done
 from broker.logs import EventLog
-from broker.net.backlog import RequestBacklog
-from broker.net.idle import IdleOrder
-from broker.net.loop_timers import EventLoopTimers
-from broker.net.rate_limited_log import RateLimitedLog
-from broker.net.receiver import FrameReceiver, ReceiveArena
+from broker.net.receiver import FrameReceiver
 from broker.net.request import (
     ANONYMOUS,
     RAW_TOKEN_VERSION,
@@ -48,18 +42,17 @@ from broker.net.request import (
     ConnectionInfo,
     EncodedResponse,
     LoginRefused,
-    OpenPipeline,
     Request,
 )
 from broker.net.response_order import ResponseOrder, ResponseSlot
 from broker.net.response_writer import ResponseWriter
+from broker.net.server_resources import ServerResources
 from broker.net.stats import ListenerStats
-from broker.net.turns import Turns
 from protocol.api_keys import ApiKey
 from protocol.errors import DecodeError
 from protocol.headers import RequestHeader, decode_request_header
 
-__all__ = ["AcceptedConnection", "CloseConnection", "ConnectionInfo", "Request", "ServerResources"]
+__all__ = ["AcceptedConnection", "CloseConnection", "ConnectionInfo", "Request"]
 
 PARKED_REQUESTS_MAX = 32  # read ahead by a held connection: enough to continue at once, little to keep
 PARKED_BYTES_MAX = 256 * 1024
@@ -83,23 +76,6 @@ class Hold:
     MUTE: Final = 8
     TURN: Final = 16
     ENDING: Final = 32
-
-
-@dataclass(slots=True, eq=False)
-class ServerResources:
-    """Resources that all connections of a server share."""
-
-    open_pipeline: OpenPipeline
-    clock: Clock
-    timers: EventLoopTimers
-    turns: Turns
-    arena: ReceiveArena
-    backlog: RequestBacklog
-    idle: IdleOrder["AcceptedConnection"]
-    unauthenticated: IdleOrder["AcceptedConnection"]
-    warnings: RateLimitedLog
-    frame_bytes_max: int
-    unauthenticated_frame_bytes_max: int
 
 
 class AcceptedConnection(asyncio.BufferedProtocol):
@@ -221,6 +197,11 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             self._release(request)
             self._shared.timers.call_soon(self._pump)
 
+    def write_responses(self) -> None:
+        """Write the responses that waited for others, unless the connection was aborted meanwhile."""
+        if not self._transport.is_closing():
+            self._writer.flush()
+
     def on_turn(self) -> None:
         """Begin the requests that are parked: other connections had their turn."""
         self._holds &= ~Hold.TURN
@@ -266,15 +247,15 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         """Park the frames that have arrived, then begin the requests that may begin."""
         if self._input_ended or self._holds & Hold.ENDING:
             return
+        now_ms = self._shared.clock.monotonic_ms()
         if frames:
-            self._park(frames)
+            self._park(frames, now_ms)
         if self._receiver.failure is not None and not self._input_ended:
             self._park_close(self._receiver.failure)
-        self._pump()
+        self._pump(now_ms)
 
-    def _park(self, frames: list[memoryview]) -> None:
-        clock = self._shared.clock
-        now_ms, wall_ms = clock.monotonic_ms(), clock.now_ms()
+    def _park(self, frames: list[memoryview], now_ms: float) -> None:
+        wall_ms = self._shared.clock.now_ms()
         self._shared.idle.touch(self, now_ms)
         self.stats.requests += len(frames)
         for frame in frames:
@@ -293,8 +274,11 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         if self._holder is not None:
             self._holder.on_input_ended()
 
-    def _pump(self) -> None:
-        """Begin parked requests while there is no hold, write their responses, and decide whether to read on."""
+    def _pump(self, read_ms: float = -1.0) -> None:
+        """Begin parked requests while there is no hold, write their responses, and decide whether to read on.
+
+        `read_ms` is the time at which requests were read; their responses may wait for the end of the loop's turn.
+        """
         parked, turns = self._parked, self._shared.turns
         last = len(parked) - REQUESTS_PER_TURN
         while parked and not self._holds:
@@ -313,7 +297,10 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             parked.popleft()
             self._parked_bytes -= request.size
             self._begin(request)
-        self._writer.flush()
+        if read_ms < 0 or self._traced or self._holds & Hold.ENDING:
+            self._writer.flush()
+        elif self._writer.has_responses:
+            self._shared.writes.add(self, read_ms)
         if self._traced and not self._holds & Hold.WRITE:
             self._end_traces("answered")
         self._regulate_reading()

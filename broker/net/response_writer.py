@@ -31,6 +31,11 @@ class ResponseWriter:
         if self._size > JOIN_MAX_BYTES:
             self.flush()
 
+    @property
+    def has_responses(self) -> bool:
+        """Whether `flush` would write."""
+        return bool(self._chunks)
+
     def flush(self) -> None:
         """Hand all chunks to the transport."""
         chunks, size = self._chunks, self._size

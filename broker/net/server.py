@@ -12,7 +12,8 @@ from broker.clock import Clock
 from broker.logs import EventLog
 from broker.net.admission import ConnectionCounts
 from broker.net.backlog import RequestBacklog
-from broker.net.connection import AcceptedConnection, ServerResources
+from broker.net.connection import AcceptedConnection
+from broker.net.deferred_writes import DeferredWrites
 from broker.net.idle import IdleOrder
 from broker.net.limits import ListenerLimits, NetLimits
 from broker.net.listening import Acceptor, ListenAddress, by_address, host_and_port, listen, set_options
@@ -20,6 +21,7 @@ from broker.net.pending_protocol import PendingProtocol
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, OpenPipeline, Request
+from broker.net.server_resources import ServerResources
 from broker.net.stats import ListenerStats
 from broker.net.tls_accept import TlsAcceptor, TlsServing
 from broker.net.turns import Turns, never
@@ -138,6 +140,7 @@ class Server:
             clock=self._clock,
             timers=loop,
             turns=Turns(loop, self._yields),
+            writes=DeferredWrites(loop),
             arena=ReceiveArena(),
             backlog=self.backlog,
             idle=self._idle,

@@ -29,11 +29,13 @@ from broker.clock import SystemClock
 from broker.logs import EventLog
 from broker.metrics.requests import RequestMetrics
 from broker.net.backlog import RequestBacklog
-from broker.net.connection import AcceptedConnection, ServerResources
+from broker.net.connection import AcceptedConnection
+from broker.net.deferred_writes import DeferredWrites
 from broker.net.idle import IdleOrder
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo
+from broker.net.server_resources import ServerResources
 from broker.net.stats import ListenerStats
 from broker.net.turns import Turns
 from protocol.api_keys import ApiKey
@@ -111,6 +113,7 @@ class RequestPaths:
             clock=clock,
             timers=node.loop,
             turns=Turns(node.loop, yields),
+            writes=DeferredWrites(node.loop),
             arena=ReceiveArena(),
             backlog=RequestBacklog(500, -1),
             idle=IdleOrder(600_000),

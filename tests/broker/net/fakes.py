@@ -7,11 +7,13 @@ from typing import Any
 
 from broker.logs import EventLog
 from broker.net.backlog import RequestBacklog
-from broker.net.connection import AcceptedConnection, ServerResources
+from broker.net.connection import AcceptedConnection
+from broker.net.deferred_writes import DeferredWrites
 from broker.net.idle import IdleOrder
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, Dispatch, EncodedResponse, Request
+from broker.net.server_resources import ServerResources
 from broker.net.stats import ListenerStats
 from broker.net.turns import Turns, never
 from protocol.primitives import Buffer
@@ -191,6 +193,7 @@ class ConnectionHarness:
         bytes_max: int = -1,
         idle_ms: int = 1000,
         yields: Callable[[Request], bool] = never,
+        writes_together: int = 1,
     ) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers()
@@ -202,6 +205,7 @@ class ConnectionHarness:
             clock=self.clock,
             timers=self.timers,
             turns=Turns(self.timers, yields),
+            writes=DeferredWrites(self.timers, writes_together),
             arena=ReceiveArena(),
             backlog=self.backlog,
             idle=self.idle,
