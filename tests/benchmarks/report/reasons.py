@@ -25,9 +25,9 @@ REASONS: Final = (
     ),
     Reason(
         "5,000 connections",
-        "Each request comes over another connection: a read, a log write and a send of their own, 40 us on one event"
-        " loop, or 110 us on a slow host. Apache Kafka takes more processor time, on both cores.",
-        "One log write for the batches of a turn.",
+        "Each request comes over another connection: a read, a log write and a send of their own on one event loop."
+        " Apache Kafka takes more processor time, on both cores.",
+        "The send is a quarter of the time: several cores (`ottla start --brokers N`).",
     ),
     Reason(
         "coordinator load",
