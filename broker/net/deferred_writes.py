@@ -1,9 +1,9 @@
 """Responses of requests that arrived together are written together.
 
 A write enters the kernel, which delivers the bytes and wakes a client that waits for them. Where each of many
-connections has one request in flight, alternation of requests and writes costs a third of the broker's processor time:
-the kernel's work displaces the broker's code and data from the caches, and the client wakes once per response. A
-connection therefore handles the requests that it has read, and leaves the write to the end of the loop's turn.
+connections has one request in flight, a write after each request costs a third of the broker's processor time: the
+kernel's work displaces the broker's code and data from the caches, and the client wakes once per response. A connection
+therefore handles the requests that it has read, and leaves the write to the end of the loop's turn.
 
 Latency is bounded. The first response of a turn is written at once, so a client that is alone waits for nothing. The
 others wait until the loop has read every socket that was ready, until `limit` connections wait, or for WAIT_MAX_MS and
@@ -38,7 +38,7 @@ class DeferredWrites:
         self._limit = limit
         self._waiting: deque[WritingConnection] = deque()
         self._since_ms = 0.0
-        self._has_turn = False  # a turn in which a response was written, and whose end is scheduled
+        self._has_turn = False  # a response was written in this turn, and `_end_turn` is scheduled
 
     def add(self, connection: WritingConnection, read_ms: float) -> None:
         """Write the responses of a connection now or at the end of the turn. Its requests were read at `read_ms`."""
