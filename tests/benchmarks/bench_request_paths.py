@@ -113,7 +113,7 @@ class RequestPaths:
             clock=clock,
             timers=node.loop,
             turns=Turns(node.loop, yields),
-            writes=DeferredWrites(node.loop),
+            writes=DeferredWrites(node.loop, 1),  # the bench waits for each response
             arena=ReceiveArena(),
             backlog=RequestBacklog(500, -1),
             idle=IdleOrder(600_000),
