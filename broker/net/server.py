@@ -17,6 +17,7 @@ from broker.net.deferred_writes import DeferredWrites
 from broker.net.idle import IdleOrder
 from broker.net.limits import ListenerLimits, NetLimits
 from broker.net.listening import Acceptor, ListenAddress, by_address, host_and_port, listen, set_options
+from broker.net.openings import Openings
 from broker.net.pending_protocol import PendingProtocol
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
@@ -75,6 +76,7 @@ class Server:
         self._sockets: dict[str, socket.socket] = {}
         self._acceptors: dict[str, Acceptor] = {}
         self._shared: ServerResources | None = None
+        self._openings: Openings | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._serial = 0
@@ -122,14 +124,16 @@ class Server:
         """Serve on the running event loop: `only` these listeners, until a second call serves the rest; else all."""
         loop = asyncio.get_running_loop()
         shared = self._shared or self._begin(loop)
+        if self._openings is None:
+            self._openings = Openings(loop, self._resume_accepting)
         for name, opened in self._sockets.items():
             if name in self._acceptors or (only is not None and name not in only):
                 continue
             acceptor = Acceptor(
                 opened,
                 loop,
-                may_accept=partial(self._may_accept, name),
-                on_accepted=partial(self._on_accepted, shared, name),
+                may_accept=partial(self._may_accept, self._openings, name),
+                on_accepted=partial(self._on_accepted, shared, self._openings, name),
             )
             self._acceptors[name] = acceptor
             acceptor.start()
@@ -192,7 +196,9 @@ class Server:
 
     # Accepting.
 
-    def _may_accept(self, listener: str) -> bool:
+    def _may_accept(self, openings: Openings, listener: str) -> bool:
+        if openings.is_full():
+            return False
         own = self._limits.by_listener.get(listener)
         if own is not None and self.stats[listener].connections >= own.max_connections:
             return False
@@ -207,7 +213,12 @@ class Server:
                 return
 
     def _on_accepted(
-        self, shared: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
+        self,
+        shared: ServerResources,
+        openings: Openings,
+        listener: str,
+        accepted: socket.socket,
+        peer: tuple[str, int],
     ) -> None:
         stats = self.stats[listener]
         now_ms = self._clock.monotonic_ms()
@@ -228,6 +239,11 @@ class Server:
         self._counts.opened(peer[0])
         stats.accepted += 1
         stats.connections += 1
+        openings.add(partial(self._begin_opening, shared, listener, accepted, peer))
+
+    def _begin_opening(
+        self, shared: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
+    ) -> None:
         task = asyncio.ensure_future(self._open_connection(shared, listener, accepted, peer))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)

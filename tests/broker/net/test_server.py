@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from broker.net import openings
 from broker.net.limits import ListenerLimits, NetLimits
 from broker.net.listening import ListenAddress, ListenError
 from broker.net.request import ConnectionInfo, Dispatch
@@ -238,6 +239,39 @@ def test_full_server_leaves_new_connections_waiting(run: Run) -> None:
             assert house.connection_count == 1
             first.writer.close()
             assert await second.answer() == (2, b"")
+
+    run(scenario())
+
+
+def test_storm_of_clients_is_served_while_accepting_pauses(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openings, "OPENED_PER_TURN", 1)
+    monkeypatch.setattr(openings, "WAITING_MAX", 2)
+
+    async def scenario() -> None:
+        async with serving(Broker()) as house:
+            address = house.server.addresses["PLAINTEXT"]
+            sockets = [socket.create_connection(address) for _ in range(20)]
+            clients = [Client(*await asyncio.open_connection(sock=opened)) for opened in sockets]
+            assert [await client.ask(number) for number, client in enumerate(clients)] == list(range(20))
+            assert house.server.stats["PLAINTEXT"].accepted == 20
+            for client in clients:
+                client.writer.close()
+
+    run(scenario())
+
+
+def test_drain_ends_while_sockets_wait_for_their_set_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openings, "OPENED_PER_TURN", 1)
+
+    async def scenario() -> None:
+        async with serving(Broker()) as house:
+            sockets = [socket.create_connection(house.server.addresses["PLAINTEXT"]) for _ in range(10)]
+            while not house.server.stats["PLAINTEXT"].accepted:
+                await turn_of_the_loop()
+            await house.server.drain(5.0)
+            assert house.connection_count == 0
+            for opened in sockets:
+                opened.close()
 
     run(scenario())
 
