@@ -305,7 +305,7 @@ GROUPS: Final = (
     Group("One node, librdkafka", _transfers, is_quick=True, minutes=1.9),
     Group("One node, Java", _java, is_quick=True, minutes=15.3),
     Group("One node, franz-go", _franz_go, is_quick=True, minutes=0.6),
-    Group("Many clients", _many_clients, is_quick=True, minutes=4.8),
+    Group("Many clients", _many_clients, is_quick=True, minutes=0.9),
     Group("Many partitions", _many_partitions, is_quick=True, minutes=7.2),
     Group("Coordinators", _coordinators, is_quick=True, minutes=3.2),
     Group("ACLs", _acls, is_quick=False, minutes=0.5),

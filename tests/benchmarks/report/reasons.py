@@ -54,6 +54,12 @@ REASONS: Final = (
         "Several clients at once.",
     ),
     Reason(
+        "Java producer",
+        "The producer's own work limits the rate: it takes more than three quarters of both cores, and its runs scatter"
+        " by 10 %.",
+        "A producer on another machine, or on cores of its own.",
+    ),
+    Reason(
         "members, classic protocol",
         "One event loop serves the joins and syncs of all members, which Apache Kafka spreads over both cores for more"
         " than twice the processor time.",
