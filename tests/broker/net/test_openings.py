@@ -14,7 +14,7 @@ class World:
     def __init__(self) -> None:
         self.timers = ManualTimers()
         self.opened: list[int] = []
-        self.rooms = 0
+        self.resumed = 0
         self.failing: set[int] = set()
         self.openings = Openings(self.timers, self._on_room)
 
@@ -29,7 +29,7 @@ class World:
 
     def _on_room(self) -> None:
         assert not self.openings.is_full()
-        self.rooms += 1
+        self.resumed += 1
 
 
 def test_lone_connection_is_set_up_at_once() -> None:
@@ -73,7 +73,7 @@ def test_accepting_pauses_while_too_many_wait_and_continues_once() -> None:
     assert world.openings.is_full()
     world.timers.run_soon()
     world.timers.run_soon()
-    assert world.rooms == 1
+    assert world.resumed == 1
 
 
 def test_connections_behind_one_that_fails_are_set_up_in_the_next_turn() -> None:
