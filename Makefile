@@ -52,8 +52,8 @@ test: $(BIN)/.installed-test  ## the whole suite
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Tests of the modules in [tool.ottla.compile]. TESTS=tests runs the whole suite.
-TESTS ?= tests/broker/api tests/broker/fetch tests/broker/metrics tests/broker/net tests/broker/runtime/loop \
-	tests/broker/runtime/partitions tests/broker/test_build_form.py tests/protocol tests/storage/*.py \
+TESTS ?= tests/broker/api tests/broker/fetch tests/broker/metrics tests/broker/net tests/broker/replication tests/broker/runtime/loop \
+	tests/broker/runtime/partitions tests/broker/runtime/replication tests/broker/test_build_form.py tests/protocol tests/storage/*.py \
 	tests/integration/test_node.py
 
 # Tests run in a copy of the checkout, since extension modules beside the sources would hide later changes.
@@ -76,7 +76,7 @@ SHORT := tests/broker/test_build_form.py tests/broker/api/records/test_fetch.py 
 	tests/broker/fetch tests/broker/net/test_connection*.py tests/broker/net/test_deferred_writes.py tests/storage/test_log.py \
 	tests/storage/test_files.py tests/storage/test_segment.py tests/storage/test_straight_append.py tests/storage/test_validation.py \
 	tests/integration/test_node.py tests/broker/runtime/coordinators tests/broker/transactions tests/broker/groups/test_join.py \
-	tests/broker/groups/test_offsets.py tests/broker/groups/consumer/test_update.py
+	tests/broker/groups/test_offsets.py tests/broker/groups/consumer/test_update.py tests/broker/replication tests/broker/runtime/replication
 test-compiled-short: $(BIN)/.installed-test  ## a short form of test-compiled, for CI
 	@if [ "$$(./wheel_form.sh $(BIN)/python)" = 0 ]; then echo "the compiled form is not tested"; \
 		else $(MAKE) --no-print-directory test-compiled OTTLA_COMPILE_LEVEL=0 TESTS="$(SHORT)"; fi

@@ -23,6 +23,7 @@ import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -48,7 +49,6 @@ from broker.net.receiver import ReceiveArena
 from broker.quorum.identity import SocketAddress
 from broker.sasl.client.sasl_login import SaslLogin
 from protocol.api_keys import ApiKey
-from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 
 __all__ = [
@@ -75,7 +75,7 @@ _CLOSED: Final = Ending("is not contacted any more, because the client is closed
 _log: Final = EventLog("broker.net.peer")
 
 
-@lazy_dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PeerSettings:
     """Limits per endpoint; times in ms. The idle limit is below the ten minutes of servers."""
 
@@ -171,7 +171,7 @@ class TcpConnect:
             on_failure(Ending(f"cannot be reached ({error})", is_refusal=isinstance(error, ConnectionRefusedError)))
 
 
-@lazy_dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _SharedPeerState:
     """State that the peers of one `NetworkClient` share."""
 

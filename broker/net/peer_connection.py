@@ -8,6 +8,7 @@ and retries nothing; see `peer.py`.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple, Protocol, TypeAlias, cast
@@ -19,7 +20,6 @@ from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY, ApiKey, response_cl
 from protocol.compiler import decode
 from protocol.errors import DecodeError, EncodeError, ErrorCode
 from protocol.headers import decode_response, encode_request
-from protocol.lazy_dataclass import lazy_dataclass
 from protocol.messages import Message
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -112,7 +112,7 @@ class _Sent(NamedTuple):
     call: Call
 
 
-@lazy_dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Ending:
     """Why a connection ended, as a predicate to the node's name.
 

@@ -17,7 +17,6 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from broker.replication.epochs import EpochEnd
 from protocol.ids import LeaderEpoch
-from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 UNKNOWN_LAG: Final = -1
@@ -109,7 +108,6 @@ NEXT: Final = {
 P = TypeVar("P", bound=FetchedReplica)
 
 
-@lazy_dataclass(slots=True, eq=False)
 class PartitionFetchState(Generic[P]):
     """The fetch state of one replica in one leader epoch.
 
@@ -119,19 +117,36 @@ class PartitionFetchState(Generic[P]):
     state since the leader last served the replica.
     """
 
-    partition: P
-    key: PartitionKey
-    leader_epoch: LeaderEpoch
-    position: FetchPosition
-    phase: FetchPhase = FetchPhase.FETCHING
-    requested: FetchPosition | None = None
-    is_in_session: bool = False
-    is_in_sessionless_fetch: bool = False
-    lag: int = UNKNOWN_LAG
-    failures: int = 0
-    builds: int = 0
-    due_ms: int = 0
-    is_quota_bound: bool = False
+    __slots__ = (
+        "builds",
+        "due_ms",
+        "failures",
+        "is_in_session",
+        "is_in_sessionless_fetch",
+        "is_quota_bound",
+        "key",
+        "lag",
+        "leader_epoch",
+        "partition",
+        "phase",
+        "position",
+        "requested",
+    )
+
+    def __init__(self, partition: P, key: PartitionKey, leader_epoch: LeaderEpoch, position: FetchPosition) -> None:
+        self.partition = partition
+        self.key = key
+        self.leader_epoch = leader_epoch
+        self.position = position
+        self.phase = FetchPhase.FETCHING
+        self.requested: FetchPosition | None = None
+        self.is_in_session = False
+        self.is_in_sessionless_fetch = False
+        self.lag = UNKNOWN_LAG
+        self.failures = 0
+        self.builds = 0
+        self.due_ms = 0
+        self.is_quota_bound = False
 
     @property
     def awaits_answer(self) -> bool:
