@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.benchmarks import coordinator_failover, replication, sides, wire
+from tests.benchmarks import brokers_of_machine, coordinator_failover, replication, sides, wire
 from tests.benchmarks.clients import franz_go, many_partitions
 from tests.benchmarks.clients.java import EndToEnd, JavaConsume, JavaProduce
 from tests.benchmarks.clients.many_clients import Connections, Consumers
@@ -219,6 +219,11 @@ def _coordinators(ask: Ask) -> Iterable[Row]:
     return _compare(ask, workloads, MINUTES_RUNS)
 
 
+def _brokers_of_one_machine(ask: Ask) -> Iterable[Row]:
+    """Measure `ottla start --brokers N` against one Apache Kafka on the same cores."""
+    return brokers_of_machine.measure(ask.only, ask.runs_or(MINUTES_RUNS))
+
+
 def _acls(ask: Ask) -> list[Row]:
     """Measure one-message requests with a standard authorizer: without ACLs, and with 10,000."""
     counts = {OneMessageRequests(f", {count:,} ACLs"): count for count in (0, ACLS)}
@@ -310,6 +315,7 @@ GROUPS: Final = (
     Group("Coordinators", _coordinators, is_quick=True, minutes=3.2),
     Group("ACLs", _acls, is_quick=False, minutes=0.5),
     Group("TLS", _tls, is_quick=False, minutes=1.0),
+    Group("Brokers of one machine", _brokers_of_one_machine, is_quick=False, minutes=1.0),
     Group("Three nodes", _three_nodes, is_quick=False, minutes=6.0),
     Group("Three nodes, Java", _three_nodes_java, is_quick=True, minutes=2.6),
     Group("Load of a coordinator", _coordinator_load, is_quick=False, minutes=0.3),

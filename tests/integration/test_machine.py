@@ -1,13 +1,8 @@
 """`ottla start --brokers` as real processes: three brokers that serve a client through a rolling restart."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +12,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.kafka.apache_kafka import free_ports, stop
-from tests.support.processes.ottla_cluster import free_port_block
-from tests.support.processes.ottla_node import clean_environment
+from tests.support.processes.ottla_machine import OttlaMachine
 
 pytestmark = pytest.mark.integration
 
@@ -35,55 +28,14 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(POLL_S)
 
 
-class Machine:
-    """The processes of one machine in `directory`."""
-
-    def __init__(self, directory: Path) -> None:
-        self.port = free_port_block(BROKERS)
-        (self._http_port,) = free_ports(1)
-        self._log = directory / "machine.log"
-        overrides = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.port + 1}",
-            "ottla.http.listener": f"127.0.0.1:{self._http_port}",
-            "log.dirs": str(directory / "data"),
-            "min.insync.replicas": "2",
-        }
-        command = [sys.executable, "-m", "broker", "start", "--brokers", str(BROKERS)]
-        command += [part for name, value in overrides.items() for part in ("--override", f"{name}={value}")]
-        with self._log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=clean_environment(), cwd=directory
-            )
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def readiness(self) -> tuple[int, dict[str, Any]]:
-        """Return status and body of the health answer; status 0 before the machine listens."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/health/ready", timeout=10) as response:
-                return response.status, json.load(response)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-        except OSError:
-            return 0, {}
-
-
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    running = Machine(tmp_path)
-    try:
-        until(lambda: running.readiness()[0] == 200)
+def machine(tmp_path: Path) -> Iterator[OttlaMachine]:
+    with OttlaMachine(tmp_path, BROKERS, {"min.insync.replicas": "2"}) as running:
         yield running
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{running.log[-4000:]}") from None
-    finally:
-        stop(running.process)
 
 
-def test_rolling_restart_loses_no_record_and_racks_are_the_machine(machine: Machine) -> None:
-    bootstrap = f"127.0.0.1:{machine.port}"
+def test_rolling_restart_loses_no_record_and_racks_are_the_machine(machine: OttlaMachine) -> None:
+    bootstrap = machine.bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("t", 3, 3)])["t"].result(TIMEOUT_S)
     failed: list[Any] = []
