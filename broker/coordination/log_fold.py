@@ -14,7 +14,7 @@ an earlier snapshot may have a value of the key in the same bucket.
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from broker.coordination.snapshot_records import KeptRecord
@@ -22,6 +22,7 @@ from broker.coordination.snapshot_records import KeptRecord
 Bucket: TypeAlias = dict[bytes, tuple[int, bytes | None]]
 """Offset in the log and value by key; a value of None marks a removed key."""
 
+_RECORDS_PER_BUCKET: Final = 128
 _by_offset = attrgetter("offset")
 
 
@@ -40,6 +41,11 @@ class FoldRule(NamedTuple):
 def bucket_of(owner: bytes, bucket_count: int) -> int:
     """Return the bucket of an owner; `bucket_count` is a power of two."""
     return crc32(owner) & (bucket_count - 1)
+
+
+def bucket_count_of(record_count: int) -> int:
+    """Return the power of two that gives buckets of some hundred records."""
+    return 1 << max(0, (record_count // _RECORDS_PER_BUCKET).bit_length() - 1)
 
 
 class LogFold:

@@ -1,7 +1,7 @@
 """Loading: rebuilds a shard from its partition's log, in slices, so that the event loop runs other work in between.
 
-With a snapshot, only the log after it is read. A shard that parks records (`Shard.parking`) gets most records of the
-snapshot without a replay, together with those of the log that replace them.
+With a snapshot, only the log after it is read. A shard that parks records (`Shard.parking`) gets most records without a
+replay: those of the snapshot, with those of the log that replace them, or those of a long log without a snapshot.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from broker.clock import Clock
-from broker.coordination.log_fold import FoldRule, LogFold
+from broker.coordination.log_fold import FoldRule, LogFold, bucket_count_of
 from broker.coordination.parked_records import ParkedRecords
 from broker.coordination.shard import Parking, Shard
 from broker.coordination.snapshot_records import KeptRecord, read_kept
@@ -22,7 +22,10 @@ SLICE_MS = 1.0
 _RECORDS_PER_LOOK: Final = 16
 """Records between two looks at the clock."""
 _PARKED_BUCKET_RECORDS: Final = 2_000
-"""Records of the largest bucket that is parked: its replay, when a request needs it, takes some ten milliseconds."""
+"""Records of the largest bucket that is parked, and of the longest log that is replayed at once without a snapshot.
+
+Their replay takes some ten milliseconds.
+"""
 
 
 class _Target:
@@ -93,30 +96,32 @@ class ShardLoader:
         started_ms = self._clock.monotonic_ms()
         self._start_slice()
         target = _Target(shard, self._rule)
-        if snapshot is None:
-            offset = await self._read(target, log, log.start_offset)
-        elif shard.parking is None or not self._rule.parks:
-            for batch in snapshot.batches:
+        is_short = snapshot is None and log.end_offset - log.start_offset <= _PARKED_BUCKET_RECORDS
+        if shard.parking is None or not self._rule.parks or is_short:
+            for batch in () if snapshot is None else snapshot.batches:
                 await self._restore_batch(target, batch)
-            offset = await self._read(target, log, snapshot.id.end_offset)
+            offset = await self._read(target, log, _first_offset(log, snapshot))
         else:
             offset = await self._load_and_park(target, shard.parking, log, snapshot)
         self.figures.loaded(target.replayed, self._clock.monotonic_ms() - started_ms)
         return offset
 
     async def _load_and_park(
-        self, target: _Target, parking: Parking, log: ShardLog, snapshot: CoordinatorSnapshot
+        self, target: _Target, parking: Parking, log: ShardLog, snapshot: CoordinatorSnapshot | None
     ) -> int:
         """Replay what belongs to no bucket, and park the other records."""
-        bucket_count = snapshot.manifest.bucket_count
+        if snapshot is None:
+            bucket_count = bucket_count_of(log.end_offset - log.start_offset)
+        else:
+            bucket_count = snapshot.manifest.bucket_count
         target.fold = fold = LogFold(self._rule, bucket_count)
         batches: dict[int, list[memoryview]] = {}
-        for batch in snapshot.batches:
+        for batch in () if snapshot is None else snapshot.batches:
             if batch.bucket is None:
                 await self._restore_batch(target, batch)
             else:
                 batches.setdefault(batch.bucket, []).append(batch.data)
-        offset = await self._read(target, log, snapshot.id.end_offset)
+        offset = await self._read(target, log, _first_offset(log, snapshot))
         parked = ParkedRecords(bucket_count, batches, fold.buckets)
         for record in chain(fold.open_transactions(), parked.take_large(_PARKED_BUCKET_RECORDS)):
             target.replay(record)
@@ -154,3 +159,8 @@ class ShardLoader:
 
     def _start_slice(self) -> None:
         self._slice_end_ms = self._clock.monotonic_ms() + SLICE_MS
+
+
+def _first_offset(log: ShardLog, snapshot: CoordinatorSnapshot | None) -> int:
+    """Return the offset at which a load begins to read the log."""
+    return log.start_offset if snapshot is None else snapshot.id.end_offset

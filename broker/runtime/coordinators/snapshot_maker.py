@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from broker.coordination.log_fold import FoldRule, LogFold, merged
+from broker.coordination.log_fold import FoldRule, LogFold, bucket_count_of, merged
 from broker.coordination.snapshot_records import KeptRecord, Manifest, SnapshotEncoder, read_kept
 from broker.logs import EventLog
 from broker.metrics.coordinator_loads import CoordinatorSnapshotFigures
@@ -33,7 +33,6 @@ from storage.log_snapshots import CheckpointId, FileRawSnapshotWriter
 _READ_BYTES: Final = 1 << 20
 _WRITE_BYTES: Final = 1 << 20
 _RECORDS_PER_STEP: Final = 500
-_RECORDS_PER_BUCKET: Final = 128
 _MAX_NEW_RECORDS: Final = 250_000
 """Offsets of the log that one snapshot adds, which bounds the memory of the fold; the next snapshot goes on."""
 
@@ -155,7 +154,7 @@ class SnapshotMaker:
         end = min(log.high_watermark, start + _MAX_NEW_RECORDS)
         former_count = 0 if former is None else former.record_count
         former_buckets = 1 if former is None else former.manifest.bucket_count
-        fold = LogFold(rule, max(former_buckets, _bucket_count(former_count + end - start)), end_offset=start)
+        fold = LogFold(rule, max(former_buckets, bucket_count_of(former_count + end - start)), end_offset=start)
         for batch in () if former is None else former.batches:
             if batch.bucket is None:
                 await self._sliced(_restore_steps(fold, batch))
@@ -203,11 +202,6 @@ def _made(partition: Partition, found: CoordinatorSnapshot | None) -> _Made:
 def _counts(partition: Partition, made: _Made) -> bool:
     """Whether the log still has the history of a snapshot."""
     return made.end_offset == partition.log.log_start_offset if made.id is None else agrees(partition.log, made.id)
-
-
-def _bucket_count(record_count: int) -> int:
-    """Return the power of two that gives buckets of some hundred records."""
-    return 1 << max(0, (record_count // _RECORDS_PER_BUCKET).bit_length() - 1)
 
 
 def _restore_steps(fold: LogFold, batch: SnapshotBatch) -> SlicedSteps[None]:

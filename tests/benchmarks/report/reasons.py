@@ -31,8 +31,8 @@ REASONS: Final = (
     ),
     Reason(
         "coordinator load",
-        "The log of 200,000 offsets is replayed in Python. A snapshot, the default, takes less than a tenth of that.",
-        "Compiled record decoders.",
+        "The log of 200,000 offsets is read and folded in Python. A snapshot, the default, takes a tenth of that.",
+        "The fold and the reader of records compiled.",
     ),
     Reason(
         "produce p99 meanwhile",

@@ -1,11 +1,13 @@
 """Snapshots of a coordinator's partition: made beside the log, found by a load, and ignored where they do not fit."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
 from broker.build_form import COMPILED, build_form
+from broker.coordination.log_fold import FoldRule
 from broker.coordination.shard import Shard
 from broker.groups.config import GroupConfig
 from broker.groups.records import CommittedOffset, OffsetKey, offset_committed, offset_removed
@@ -65,13 +67,13 @@ class CoordinatorReplica:
     def newest(self) -> CoordinatorSnapshot | None:
         return self.plane.run(self.log.newest_snapshot()).value
 
-    def load(self, *, from_snapshot: bool = True) -> GroupShard:
+    def load(self, *, from_snapshot: bool = True, parks: bool = True) -> GroupShard:
         shard = GroupShard(GroupConfig(), self.plane.clock, lambda: "uuid")
-        self._load(shard, from_snapshot)
+        self._load(shard, from_snapshot, GROUP_FOLD._replace(parks=parks))
         return shard
 
-    def _load(self, shard: Shard[Any, Any], from_snapshot: bool) -> None:
-        loader = ShardLoader(self.plane.clock, 1 << 20, GROUP_FOLD)
+    def _load(self, shard: Shard[Any, Any], from_snapshot: bool, rule: FoldRule = GROUP_FOLD) -> None:
+        loader = ShardLoader(self.plane.clock, 1 << 20, rule)
         snapshot = self.newest() if from_snapshot else None
         assert (snapshot is not None) == from_snapshot
         answer = self.plane.run(loader.load(shard, self.log, snapshot))
@@ -142,6 +144,41 @@ def test_buckets_split_as_the_snapshot_grows() -> None:
     shard = replica.load()
     assert offsets_of(shard, *(f"group-{group}" for group in range(4_000))) == list(range(4_000))
     assert shard.parking.is_empty
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_long_log_is_parked_without_a_snapshot_and_gives_the_same_offsets(seed: int) -> None:
+    replica, groups, random = CoordinatorReplica(), [f"group-{number}" for number in range(60)], Random(seed)
+    transactions = [ProducerTransaction(producer_id, 0) for producer_id in (7, 8)]
+    while replica.partition.log.log_end_offset <= 2_000:
+        match random.choice(("commit", "commit", "commit", "remove", "pending", "end")):
+            case "commit":
+                replica.commit(*((random.choice(groups), random.randrange(1000)) for _ in range(random.randint(1, 60))))
+            case "remove":
+                replica.remove(random.choice(groups))
+            case "pending":
+                replica.commit((random.choice(groups), random.randrange(1000)), transaction=random.choice(transactions))
+            case "end":
+                marker = WritableMarker(random.choice(transactions).producer_id, 0, random.random() < 0.5, 0)
+                replica.log.append_marker(marker, replica.partition.leader_epoch, 1)
+    parked, replayed = (replica.load(from_snapshot=False, parks=parks) for parks in (True, False))
+    assert (parked.parking.is_empty, replayed.parking.is_empty) == (False, True)
+    keys = [OffsetKey(group, TOPIC, 0) for group in groups]
+    assert [parked.offsets.is_pending(key) for key in keys] == [replayed.offsets.is_pending(key) for key in keys]
+    assert offsets_of(parked, *groups) == offsets_of(replayed, *groups)
+    with_offsets = [group for group in groups if offsets_of(replayed, group) != [None]]
+    assert {each.group_id for each in parked.groups} >= set(with_offsets)
+    for transaction in transactions:
+        for shard in (parked, replayed):
+            shard.replay_end_transaction(transaction.producer_id, committed=True)
+    assert offsets_of(parked, *groups) == offsets_of(replayed, *groups)
+
+
+@pytest.mark.parametrize(("records", "is_parked"), [(2_000, False), (2_001, True)])
+def test_short_log_is_replayed_at_once_without_a_snapshot(records: int, is_parked: bool) -> None:
+    replica = CoordinatorReplica()
+    replica.commit(*((f"group-{number}", number) for number in range(records)))
+    assert replica.load(from_snapshot=False).parking.is_empty != is_parked
 
 
 def test_transaction_that_is_open_at_the_snapshot_commits_after_it() -> None:

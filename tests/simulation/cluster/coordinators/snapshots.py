@@ -91,7 +91,7 @@ class _WitnessedLoader(ShardLoader):
     def _differences(self, log: "_FixedLog", snapshot: CoordinatorSnapshot) -> list[str]:
         """Load two more shards within this event, and return what differs between them."""
         whole, found = self._new_shard(), self._new_shard()
-        loader = ShardLoader(self._clock, _BUFFER_BYTES, self._rule)
+        loader = ShardLoader(self._clock, _BUFFER_BYTES, self._rule._replace(parks=False))
         _run(loader.load(whole, log, None))
         _run(super().load(found, log, snapshot))
         while found.parking is not None and not found.parking.is_empty:
