@@ -2,7 +2,7 @@
 #
 # Replaces the apache/kafka image: same user, directories, environment and entry point, and the tools by their names there.
 # Debian's Python in all stages, so that a virtual environment made in one runs in the others. docs/containers.md has the size.
-FROM debian:bookworm-slim AS debian
+FROM debian:trixie-slim AS debian
 
 FROM debian AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -28,7 +28,7 @@ RUN OTTLA_COMPILE=1 $PIP install --no-compile --no-deps .
 # languages, C sources, debug symbols.
 # Bytecode is compiled here, since containers cannot write it on a read-only file system.
 FROM build AS small
-WORKDIR /opt/ottla/lib/python3.11/site-packages
+WORKDIR /opt/ottla/lib/python3.13/site-packages
 RUN find botocore/data -mindepth 1 -maxdepth 1 -type d \
         ! -name s3 ! -name sts ! -name 'sso*' ! -name signin -exec rm -r {} + \
     && rm -r Crypto/SelfTest boto3/data boto3/examples \
@@ -71,14 +71,17 @@ RUN useradd --create-home --uid 1000 appuser \
     && chown -R appuser:appuser /etc/confluent/docker /etc/kafka/secrets /mnt/shared/config /var/lib/kafka
 ENV PATH=/opt/ottla/bin:$PATH PYTHONUNBUFFERED=1
 
-# Debian without the packages that install packages, and without what belongs to logins, other locales and other encodings.
+# Debian without the packages that install packages, and without what belongs to logins, other locales and other encodings. Python
+# without its self-tests, its topics of help and its copy of pip; `_dbm` needs the purged libdb.
 FROM node AS root
 RUN dpkg --purge --force-depends --force-remove-essential --force-remove-protected \
-        adduser apt bsdutils debian-archive-keyring e2fsprogs gpgv libapt-pkg6.0 libdb5.3 libgcrypt20 libgnutls30 libgpg-error0 \
-        libhogweed6 libidn2-0 libnettle8 libp11-kit0 libperl5.36 libsystemd0 libtasn1-6 libunistring2 logsave login mount passwd \
-        perl perl-base perl-modules-5.36 sysvinit-utils util-linux util-linux-extra \
-    && rm -rf /usr/lib/*-linux-gnu/gconv /usr/lib/python3.11/pydoc_data /usr/lib/python3.11/ensurepip \
-        /var/cache /var/lib/apt /var/log/*
+        apt bsdutils debian-archive-keyring libapt-pkg7.0 libblkid1 libdb5.3t64 libhogweed6t64 liblastlog2-2 liblz4-1 libmount1 \
+        libnettle8t64 libseccomp2 libsemanage-common libsemanage2 libsepol2 libsmartcols1 libsystemd0 libudev1 libxxhash0 login \
+        login.defs mount passwd perl-base sqv sysvinit-utils util-linux \
+    && cd /usr/lib/python3.13 \
+    && rm -rf ensurepip pydoc_data test lib-dynload/_dbm.* lib-dynload/_test* lib-dynload/_xxtestfuzz.* \
+    && rm -rf /usr/lib/*-linux-gnu/gconv /var/cache /var/lib/apt /var/lib/dpkg/info/*.symbols /var/log/* \
+        /usr/bin/pinky /usr/bin/users /usr/bin/who /usr/lib/*-linux-gnu/security /usr/sbin/pam_*
 
 FROM scratch AS ottla
 COPY --from=root / /
@@ -103,7 +106,7 @@ FROM node AS spark
 # The slim image has no folders of manuals, in which the package of Java makes links.
 RUN mkdir -p /usr/share/man/man1 \
     && apt-get update \
-    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && apt-get install -y --no-install-recommends openjdk-21-jre-headless \
     && rm -rf /var/lib/apt/lists/* \
     && mkdir /var/lib/pipeline \
     && chown appuser:appuser /var/lib/pipeline

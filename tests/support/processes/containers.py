@@ -1,8 +1,8 @@
 """Containers without an image registry: a private engine, and substitutes for base images.
 
-The engine and its compose plugin come from Debian's packages (the plugin of a later release is one static program). A
-minimal Debian without the files that `debian:bookworm-slim` leaves out replaces that image. A Go build replaces the S3
-server's image, and Debian's packages those of Prometheus and Alertmanager. Grafana has no package, so no substitute.
+The engine and its compose plugin come from Debian's packages (the plugin of Debian 13 is one static program). A minimal
+Debian without the files that `debian:trixie-slim` leaves out replaces that image. A Go build replaces the S3 server's
+image, and Debian's packages those of Prometheus and Alertmanager. Grafana has no package, so no substitute.
 `unavailable_reason` and `compose_reason` return what the machine lacks, in one sentence.
 """
 
@@ -24,7 +24,9 @@ from tests.support.processes import s3_server
 BUILD = REPOSITORY / "build" / "containers"
 PLUGIN = BUILD / "config" / "cli-plugins" / "docker-compose"
 OPT_IN = "OTTLA_COMPOSE"
-BASE_IMAGE = "debian:bookworm-slim"
+_RELEASE = "trixie"
+"""The Debian release of the images; the first whose docker-compose package is the plugin for Docker's own client."""
+BASE_IMAGE = f"debian:{_RELEASE}-slim"
 S3_IMAGE = "versity/versitygw:v1.8.0"
 MONITORING_IMAGES = (
     ("prom/prometheus:v3.5.0", "prometheus", "/prometheus"),
@@ -35,8 +37,6 @@ _LEFT_OUT = ("doc", "groff", "info", "linda", "lintian", "locale", "man")
 """Folders of /usr/share that the slim images leave out."""
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_COMPOSE_RELEASE = "trixie"
-"""The first Debian release whose docker-compose package is the plugin for Docker's own client."""
 _START_TIMEOUT_S = 30
 
 
@@ -74,7 +74,7 @@ def _fetch_compose() -> str | None:
     apt = BUILD / "apt"
     for directory in ("lists/partial", "cache/archives/partial", "unpacked"):
         (apt / directory).mkdir(parents=True, exist_ok=True)
-    (apt / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {mirror} {_COMPOSE_RELEASE} main\n")
+    (apt / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {mirror} {_RELEASE} main\n")
     (apt / "apt.conf").write_text(
         f'Dir::Etc::SourceList "{apt}/sources.list";\nDir::Etc::SourceParts "-";\n'
         f'Dir::State::Lists "{apt}/lists";\nDir::Cache "{apt}/cache";\nAPT::Sandbox::User "root";\n'
@@ -202,11 +202,11 @@ class Engine:
 
     def _stand_in_for_debian(self) -> None:
         context = self._context("debian")
-        root = BUILD / "bookworm-slim.tar"
+        root = BUILD / f"{_RELEASE}-slim.tar"
         if not root.exists():
             aside = root.with_suffix(".part.tar")
             excluded = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _LEFT_OUT]
-            made = ["mmdebstrap", "--quiet", "--variant=minbase", *excluded, "bookworm", str(aside)]
+            made = ["mmdebstrap", "--quiet", "--variant=minbase", *excluded, _RELEASE, str(aside)]
             subprocess.run(made, check=True)
             aside.rename(root)
         os.link(root, context / "root.tar")
