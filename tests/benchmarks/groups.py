@@ -315,7 +315,7 @@ GROUPS: Final = (
     Group("Coordinators", _coordinators, is_quick=True, minutes=3.2),
     Group("ACLs", _acls, is_quick=False, minutes=0.5),
     Group("TLS", _tls, is_quick=False, minutes=1.0),
-    Group("Brokers of one machine", _brokers_of_one_machine, is_quick=False, minutes=1.0),
+    Group("Brokers of one machine", _brokers_of_one_machine, is_quick=False, minutes=1.6),
     Group("Three nodes", _three_nodes, is_quick=False, minutes=6.0),
     Group("Three nodes, Java", _three_nodes_java, is_quick=True, minutes=2.6),
     Group("Load of a coordinator", _coordinator_load, is_quick=False, minutes=0.3),
