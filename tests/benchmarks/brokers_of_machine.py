@@ -25,7 +25,7 @@ from tests.support.processes.ottla_machine import OttlaMachine
 
 CLIENTS: Final = 2
 PARTITIONS: Final = 8
-MOST_BROKERS: Final = 8
+BROKERS: Final = (1, 2, 4, 8)
 PER_BROKER: Final = ", per broker"
 
 
@@ -39,14 +39,14 @@ class MachineSide(Side):
 
 @contextlib.contextmanager
 def ottla_machine(directory: Path, brokers: int) -> Iterator[Side]:
-    """Run Ottla, `brokers` on this machine."""
+    """Run `brokers` brokers of Ottla under one supervisor."""
     with OttlaMachine(directory, brokers, SETTINGS) as machine:
         yield MachineSide("ottla", machine.bootstrap, psutil.Process(machine.process.pid))
 
 
 def broker_counts(cores: int) -> Sequence[int]:
     """Return the numbers of brokers to measure: 1 and 2, and more where there are cores for them."""
-    return [count for count in (1, 2, 4, MOST_BROKERS) if count <= max(2, cores)]
+    return [count for count in BROKERS if count <= max(2, cores)]
 
 
 def label(brokers: int) -> str:
@@ -73,7 +73,7 @@ class LargeBatches:
 
 
 class OneMessageRequests:
-    """Requests per second with one record of 100 bytes each, acks=1, and the brokers' processor time of each."""
+    """Requests per second with one record of 100 bytes each, acks=1, and the processor time of the brokers."""
 
     SIZE, COUNT = 100, 30_000
     CLIENT: ClassVar[Mapping[str, str]] = {
